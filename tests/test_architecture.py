@@ -386,17 +386,17 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 LIMITS = {
-    "allocation": (28_027, 25, 20),
+    "allocation": (28_018, 25, 20),
     "cli": (15_674, 24, 6),
-    "core": (11_056, 17, 10),
-    "cost": (30_399, 30, 37),
-    "integrations": (98_413, 63, 87),
-    "mapping": (20_045, 34, 37),
-    "placement": (32_345, 25, 30),
-    "planning": (83_006, 53, 52),
+    "core": (11_160, 17, 10),
+    "cost": (30_400, 30, 37),
+    "integrations": (98_405, 63, 87),
+    "mapping": (19_995, 34, 37),
+    "placement": (32_325, 25, 30),
+    "planning": (82_906, 53, 51),
     "report": (32_452, 29, 21),
-    "targets": (5_351, 6, 1),
-    "workloads": (65_331, 36, 30),
+    "targets": (5_330, 6, 1),
+    "workloads": (65_369, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -1,6 +1,8 @@
 """Arguments of the public functions: what is of the wrong type, or misspelt, is refused in one line
 with what to do."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from tests.support import hand_plan
@@ -48,6 +50,55 @@ def test_wrong_types_are_refused_and_never_escape(wrong):
     if not isinstance(wrong, int) or isinstance(wrong, bool):
         with pytest.raises(AllocationError):
             lm.allocate(([0], [1], [2]), seed=wrong)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda value: type(value).__name__)
+def test_items_and_machines_of_wrong_types_are_refused(wrong):
+    target, graph = lm.target("edge-npu"), lm.load("onnx:squeezenet")
+    axis, limits = lm.parse_axis("scratchpad=1MiB:2MiB"), lm.Limits(makespan=1.0)
+    for function in (lm.area, lm.peak_power, lm.kernel_work, lm.read_job_list, lm.strategies):
+        with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+            function(wrong)
+    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+        lm.lower(wrong, target)
+    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+        lm.divide_jobs(wrong, target, 1e9)
+    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+        lm.map_dependent_jobs(wrong, 1e9, [])
+    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+        lm.map_divided_jobs(wrong, 1e9)
+    for given in ((wrong, target, axis, limits), ([graph], target, wrong, limits)):
+        with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+            lm.size(*given)
+    for given in ((wrong, target, [axis]), ([graph], target, wrong)):
+        with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
+            lm.sweep(*given)
+
+
+def test_lists_are_of_the_items_that_are_needed():
+    target = lm.target("edge-npu")
+    with pytest.raises(
+        PlanError, match=r"^lower: graphs: an item is 'a', of type str: give a Graph"
+    ):
+        lm.lower(["a"], target)
+    with pytest.raises(PlanError, match=r"^lower: graphs is 'a', of type str: give a list$"):
+        lm.lower("a", target)
+    with pytest.raises(
+        PlanError, match=r"^10{30} mini-batches: give from 1 to \d+ of these networks$"
+    ):
+        lm.lower([lm.load("onnx:squeezenet")], target, mini_batches=10**30)
+    with pytest.raises(MappingError, match="a Pareto front is of two objectives, not of 0"):
+        lm.pareto_front(analysis(), 1e9, [])
+
+
+def test_sweeps_and_sizes_read_networks_as_plans_do():
+    axis = lm.parse_axis("scratchpad=1MiB,2MiB")
+    options = {"cut": "none", "effort": "test"}
+    with ThreadPoolExecutor(1) as executor:
+        swept = lm.sweep("onnx:squeezenet", "edge-npu", [axis], executor=executor, **options)
+    assert [point.planned for point in swept.points] == [True, True]
+    found = lm.size(["onnx:squeezenet"], "edge-npu", axis, lm.Limits(makespan=1.0), **options)
+    assert found.least is not None
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])

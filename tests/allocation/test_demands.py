@@ -96,7 +96,7 @@ def test_a_hint_is_a_start_and_binds_nobody():
         ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
         ((np.array([0]), np.array([1]), np.array([1.0])), "size is 1.0: write a whole number"),
         ((np.array([0]), np.array([1, 2]), np.array([1])), "'upper' has 2 entries"),
-        ("nonsense", "give Buffer records"),
+        ("nonsense", "buffers is .nonsense., of type str: give a list or a mapping"),
         (np.array(5), "give Buffer records"),
         *(
             (buffers_of(text), words)

@@ -69,7 +69,7 @@ _MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
-@validate_arguments(AllocationError, path=(str, Path))
+@validate_arguments(AllocationError)
 def read_buffers(path: str | Path) -> Problem:
     """Read a problem.
 
@@ -313,7 +313,7 @@ def _whole(digits: str) -> int:
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
-@validate_arguments(AllocationError, path=(str, Path), problem=Problem)
+@validate_arguments(AllocationError)
 def write_buffers(
     path: str | Path,
     problem: Problem,

@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Array, Ints, Mask
+from loadmaster.core.errors import AllocationError
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
@@ -274,6 +276,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+@validate_arguments(AllocationError)
 def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:
     """Pairs of buffers that may be alive together under a partial order.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from numbers import Integral, Real
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError, missing
 
@@ -38,18 +39,19 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def validate_arguments(
-    error: type[LoadmasterError], **kinds: Any
+    error: type[LoadmasterError],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function so that it raises ``error`` for arguments that are not of the given
-    types, by name.
+    """Decorate a function so that it raises ``error`` for arguments that are not of the types that
+    it is annotated with.
 
-    None is accepted where it is the default. Booleans are not numbers. If the function needs a
-    package that is not installed, the error says how to install it.
+    Booleans are not numbers, and text is no list. If the function needs a package that
+    is not installed, the error says how to install it.
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
         """Return the function with checks of its arguments."""
         known = signature(function)
+        hints = cache(lambda: get_type_hints(function))
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,9 +59,13 @@ def validate_arguments(
             an uninstalled optional dependency."""
             given = known.bind(*args, **kwargs)
             for name, value in given.arguments.items():
-                optional = known.parameters[name].default is None
-                if name in kinds and not (value is None and optional):
-                    require_type(value, kinds[name], f"{function.__name__}: {name}", error)
+                what, hint = f"{function.__name__}: {name}", hints()[name]
+                if Any not in (kinds := _classes(hint)):
+                    require_type(value, kinds, what, error)
+                    kind = (*get_args(hint), None)[0]
+                    if get_origin(hint) is Sequence and isinstance(kind, type):
+                        for item in value:
+                            require_type(item, _classes(kind), f"{what}: an item", error)
                     if isinstance(value, Real) and not isinstance(value, bool):
                         value = int(value) if isinstance(value, Integral) else float(value)
                     if name == "seed" and not 0 <= value < 2**63:
@@ -78,12 +84,19 @@ def validate_arguments(
 def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterError]) -> None:
     """Raise ``error`` unless a value is of one of the types. Booleans are not numbers."""
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-    if not isinstance(value, wanted) or (
-        isinstance(value, bool) and bool not in wanted and object not in wanted
+    if (
+        not isinstance(value, wanted)
+        or (isinstance(value, bool) and not {bool, object} & {*wanted})
+        or (isinstance(value, str) and Sequence in wanted and str not in wanted)
     ):
-        raise error(
-            f"{what} is {_text_of(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
-        )
+        titles = dict.fromkeys(_title(kind) for kind in wanted if kind is not NoneType)
+        raise error(f"{what} is {_text_of(value)}: give {' or '.join(titles)}")
+
+
+def _classes(hint: Any) -> tuple[Any, ...]:
+    """Return the classes that an annotation allows; those of numbers include NumPy's."""
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return tuple({int: Integral, float: Real}.get(part, get_origin(part) or part) for part in parts)
 
 
 def as_whole(value: object) -> int | None:

@@ -135,12 +135,8 @@ class OutputDirectory:
     def write(self, name: str, text: str) -> None:
         """Write a file of the draft in UTF-8. Raises `OutputError` on failure, such as a full
         disk."""
-        self.write_bytes(name, text.encode())
-
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a file of the draft. Raises `OutputError` as :meth:`write` does."""
         try:
-            (self.draft / name).write_bytes(data)
+            (self.draft / name).write_text(text, encoding="utf-8", newline="")
         except OSError as error:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 

@@ -29,11 +29,7 @@ def free_name(name: str, *taken: Container[str]) -> str:
 def printable(name: str) -> str:
     """Replace control and direction characters, which could corrupt the surrounding text or control
     the terminal."""
-    return (
-        name
-        if name.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
-    )
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 
 def printable_text(text: str) -> str:

@@ -7,10 +7,9 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 _MANY = 1_000_000
 """Threshold of the garbage collector within :func:`gc_relaxed`: few records are part of cycles."""
@@ -140,12 +139,9 @@ def ends_at_interrupt(deadline: Deadline) -> Iterator[Deadline]:
         yield Deadline.within(0.0) if interrupts.requested else deadline
 
 
-class Progress(Protocol):
-    """A callback that is told the current stage and its completed share."""
-
-    def __call__(self, stage: str, share: float, /) -> object:
-        """Receive the name of a stage and its completed share, from 0 to 1; the result is
-        ignored."""
+Progress = Callable[[str, float], object]
+"""A callback that is told the name of a stage and its completed share, from 0 to 1; the result is
+ignored."""
 
 
 def no_progress(stage: str, share: float, /) -> None:

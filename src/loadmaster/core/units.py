@@ -49,7 +49,7 @@ def _quantity(
     return value
 
 
-def parse_bytes(text: str | int | float) -> int:
+def parse_bytes(text: str | float) -> int:
     """Bytes, from ``"8 MiB"``, ``"11 GB"`` or a whole number."""
     value = _quantity(text, "B", _BYTES, "a number of bytes", "8 MiB")
     if value != value.to_integral_value():
@@ -57,7 +57,7 @@ def parse_bytes(text: str | int | float) -> int:
     return int(value)
 
 
-def parse_bytes_of(text: str | int | float, whole: int) -> int:
+def parse_bytes_of(text: str | float, whole: int) -> int:
     """Bytes, or the share ``"50%"`` of ``whole`` bytes, rounded down; a bare number of up to 100 is
     refused, as it may be meant as either."""
     stripped = str(text).strip()
@@ -90,17 +90,17 @@ def _share(text: str, most: int, wrong: str) -> Decimal:
     return share
 
 
-def parse_bandwidth(text: str | int | float) -> float:
+def parse_bandwidth(text: str | float) -> float:
     """Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
     return _rate(text, "B/s", _BYTES, "a bandwidth", "34 GB/s")
 
 
-def parse_frequency(text: str | int | float) -> float:
+def parse_frequency(text: str | float) -> float:
     """Hertz, from ``"1 GHz"``; more than zero."""
     return _rate(text, "Hz", _RATES, "a frequency", "1 GHz")
 
 
-def parse_seconds(text: str | int | float) -> float:
+def parse_seconds(text: str | float) -> float:
     """Seconds, from ``"5 s"``, ``"200 ms"``, ``"2 min"`` or a number."""
     stripped = str(text).strip()
     minutes = stripped.endswith("min")
@@ -114,22 +114,22 @@ def parse_seconds(text: str | int | float) -> float:
     return float(value) * (60 if minutes else 1)
 
 
-def parse_flops(text: str | int | float) -> float:
+def parse_flops(text: str | float) -> float:
     """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
     return _rate(text, "FLOP/s", _RATES, "an arithmetic rate", "13 TFLOP/s")
 
 
-def parse_joules(text: str | int | float) -> float:
+def parse_joules(text: str | float) -> float:
     """Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
     return float(_quantity(text, "J", _FEMTO, "an energy", "0.3 pJ"))
 
 
-def parse_joules_per_byte(text: str | int | float) -> float:
+def parse_joules_per_byte(text: str | float) -> float:
     """Joules per byte, from ``"20 pJ/B"``."""
     return float(_quantity(text, "J/B", _FEMTO, "an energy per byte", "20 pJ/B"))
 
 
-def parse_watts(text: str | int | float) -> float:
+def parse_watts(text: str | float) -> float:
     """Watts, from ``"1.5 W"`` or ``"300 mW"``."""
     return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))
 
@@ -139,7 +139,7 @@ _LEAST_BARE_RATE = 10**6
 
 
 def _rate(
-    text: str | int | float,
+    text: str | float,
     unit: str,
     prefixes: Mapping[str, int | Decimal],
     what: str,

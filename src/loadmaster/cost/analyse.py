@@ -20,7 +20,7 @@ from loadmaster.cost.models.measured import MeasuredTable
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
-from loadmaster.targets.load import NAMED, as_target
+from loadmaster.targets.load import as_target
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
@@ -31,7 +31,7 @@ _LONG_TEXT = 2**18
 benchmarks.costs`)."""
 
 
-@validate_arguments(JobError, jobs=Workload, target=NAMED, cost=str, cache=(str, Path))
+@validate_arguments(JobError)
 def analyse(
     jobs: Workload,
     target: Target | str | Path,
@@ -167,6 +167,7 @@ def read_jobs(path: str | Path) -> Workload | JobAnalysis:
     )
 
 
+@validate_arguments(JobError)
 def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> JobAnalysis:
     """Read a ready job analysis table, as
     :func:`~loadmaster.cost.tables.job_analysis_csv.parse_job_analysis` has it.

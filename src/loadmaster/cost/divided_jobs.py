@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.energy import refill_energy
@@ -66,6 +68,7 @@ def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> li
     return cuts
 
 
+@validate_arguments(JobError)
 def divide_jobs(
     sources: Sequence[str],
     target: Target,

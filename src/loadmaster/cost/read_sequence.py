@@ -4,7 +4,6 @@ or of a sequence."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from loadmaster.cost.kernels.work_json import work_from_object
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.sequence_json import object_in, read_text, sequence_from_object
 from loadmaster.targets.hardware import Target
-from loadmaster.targets.load import NAMED, as_target
+from loadmaster.targets.load import as_target
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import Graph
 
@@ -25,16 +24,7 @@ ROOFLINE, PROFILE = "roofline", "profile"
 _WRITTEN = (".json", ".json.gz")
 
 
-@validate_arguments(
-    PlacementError,
-    target=NAMED,
-    training=bool,
-    batch=Integral,
-    dims=Mapping,
-    precision=str,
-    cost=str,
-    threads=Integral,
-)
+@validate_arguments(PlacementError)
 def read_sequence(
     source: Any,
     target: Target | str | Path | None = None,

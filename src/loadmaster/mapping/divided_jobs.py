@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arguments import validate_arguments
+from loadmaster.core.errors import MappingError
 from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
@@ -16,6 +18,7 @@ from loadmaster.mapping.group import OBJECTIVES, Group
 from loadmaster.mapping.map_jobs import map_jobs
 
 
+@validate_arguments(MappingError)
 def map_divided_jobs(
     jobs: DividedJobs,
     bandwidth: float,

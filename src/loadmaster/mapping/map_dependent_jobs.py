@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
@@ -203,6 +204,7 @@ def _durations(group: Group) -> tuple[Ints, int]:
     return np.where(group.allowed, whole_picoseconds(seconds), never), never
 
 
+@validate_arguments(MappingError)
 def map_dependent_jobs(
     analysis: JobAnalysis,
     bandwidth: float,

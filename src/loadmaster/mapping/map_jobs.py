@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 
@@ -21,25 +19,9 @@ from loadmaster.mapping.search_groups import map_in_groups
 
 _FRONT = 9
 """Number of mixtures of two objectives that are searched for a Pareto front."""
-_KINDS: dict[str, Any] = {
-    "analysis": JobAnalysis,
-    "bandwidth": Real,
-    "strategy": str,
-    "allocator": str,
-    "group_size": Integral,
-    "samples": Integral,
-    "warm_start": WarmStart,
-    "settings": Mapping,
-    "threads": Integral,
-    "effort": (Effort, str),
-    "progress": Callable,
-    "time_limit": Real,
-    "seed": Integral,
-}
-"""Types of the arguments that both functions take."""
 
 
-@validate_arguments(MappingError, objective=str, **_KINDS)
+@validate_arguments(MappingError)
 def map_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -122,11 +104,11 @@ def map_jobs(
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
 
 
-@validate_arguments(MappingError, objectives=Sequence, **_KINDS)
+@validate_arguments(MappingError)
 def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,
-    objectives: tuple[str, str] = ("makespan", "energy"),
+    objectives: Sequence[str] = ("makespan", "energy"),
     *,
     strategy: str = "auto",
     allocator: str = "demand",
@@ -153,6 +135,8 @@ def pareto_front(
     MappingError
         As :func:`map_jobs`, and if the two objectives are the same.
     """
+    if len(objectives) != 2:
+        raise MappingError(f"a Pareto front is of two objectives, not of {len(objectives)}")
     for objective in objectives:
         require_objective(objective)
     first, second = (np.array(OBJECTIVES[objective]) for objective in objectives)
@@ -188,7 +172,7 @@ def pareto_front(
     return tuple(front)
 
 
-def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, float]:
+def _values(mapping: JobMapping, objectives: Sequence[str]) -> tuple[float, float]:
     """Return a mapping's values of two objectives."""
     first, second = (
         mapping.makespan**time * (mapping.energy or 0.0) ** energy

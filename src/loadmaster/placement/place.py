@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -54,18 +53,7 @@ _COUNTED = 0.5
 """Share of the gap for the search without addresses, which later add to the time."""
 
 
-@validate_arguments(
-    PlacementError,
-    sequence=KernelSequence,
-    fast=(Integral, str),
-    mode=str,
-    strategy=str,
-    gap=Real,
-    progress=Callable,
-    time_limit=Real,
-    seed=Integral,
-    effort=(Effort, str),
-)
+@validate_arguments(PlacementError)
 def place(
     sequence: KernelSequence,
     fast: int | str,

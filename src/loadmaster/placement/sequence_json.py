@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.files import replace_file, why_unreadable
@@ -45,6 +46,7 @@ LARGEST_FILE = 2**28
 _ACCESS = {(True, False): "r", (False, True): "w", (True, True): "rw"}
 
 
+@validate_arguments(PlacementError)
 def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
     """Write a sequence; gzipped if the name ends in ``.gz``. The same sequence gives the same
     bytes.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, deferred_interrupts, no_progress
 from loadmaster.placement.answer import MemoryPlan
@@ -30,6 +31,7 @@ class SmallestFast:
     too_small: int | None
 
 
+@validate_arguments(PlacementError)
 @deferred_interrupts()
 def slowdown_curve(
     sequence: KernelSequence, limits: Sequence[int], **options: Any
@@ -63,6 +65,7 @@ def slowdown_curve(
     return tuple(found)
 
 
+@validate_arguments(PlacementError)
 @deferred_interrupts()
 def smallest_fast(
     sequence: KernelSequence,

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target, excess_of
-from loadmaster.targets.load import NAMED, as_target
+from loadmaster.targets.load import as_target
 from loadmaster.workloads.frontends.load import is_source, load
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
@@ -43,7 +42,6 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 CUTS = ("auto", "none")
 """Values of ``cut``: let the planner choose, or cut only operators that exceed the fast memory."""
-_MOST_OPERATORS = 1_000_000
 _MOST_MEMORIES = 2
 _AFTER_SEARCH = 12.0
 """Part of a time limit that is reserved for everything but the search, as a multiple of the time
@@ -51,21 +49,7 @@ that lowering and costing took: first orders, addresses, bounds and output took 
 thousands of jobs."""
 
 
-@validate_arguments(
-    PlanError,
-    target=NAMED,
-    mini_batches=Integral,
-    effort=(str, Effort),
-    objective=str,
-    network=str,
-    deadlines=Mapping,
-    periods=Mapping,
-    progress=Callable,
-    time_limit=Real,
-    seed=Integral,
-    cut=str,
-    smaller=Target,
-)
+@validate_arguments(PlanError)
 def plan(
     graphs: Any,
     target: Target | str | Path,
@@ -146,7 +130,7 @@ def plan(
     """
     graphs, target = as_networks(graphs), as_target(target)
     budget = Effort.of(effort, PlanError)
-    _check_arguments(graphs, target, mini_batches)
+    _check_machine(target)
     if smaller is not None:
         _require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
@@ -273,20 +257,17 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
     return report
 
 
-def as_networks(given: Any) -> Any:
-    """Load each given network that is not a graph yet; the rest is checked later."""
-    several = [given] if isinstance(given, Graph) or is_source(given) else given
-    return (
-        [load(each) if is_source(each) else each for each in several]
-        if isinstance(several, Iterable)
-        else several
-    )
-
-
-def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int) -> None:
-    """Refuse invalid arguments early, with a clear message."""
-    if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
+def as_networks(given: Any) -> tuple[Graph, ...]:
+    """Return one or several networks, and load each that is not a graph yet."""
+    several = given if isinstance(given, Iterable) and not is_source(given) else [given]
+    graphs = tuple(load(each) if is_source(each) else each for each in several)
+    if not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
+    return graphs
+
+
+def _check_machine(target: Target) -> None:
+    """Refuse a machine that plans are not for."""
     if not 1 <= len(target.memories) <= _MOST_MEMORIES:
         raise PlanError(
             f"{target.name}: plans are for a main memory and at most one more that cores share, and"
@@ -296,12 +277,6 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int)
         raise PlanError(
             f"{target.name}: a machine that must copy operands needs a fast memory and a copy"
             " engine"
-        )
-    jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
-    if jobs > _MOST_OPERATORS:
-        raise PlanError(
-            f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are"
-            " planned at once: plan fewer"
         )
 
 

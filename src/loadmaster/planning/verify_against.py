@@ -132,7 +132,7 @@ def bounds(plan: PlanRecord, proven: Bounds) -> Iterator[str]:
             )
 
 
-@validate_arguments(PlanError, plan=PlanRecord, graphs=Sequence, target=Target)
+@validate_arguments(PlanError)
 def verify_against(
     plan: PlanRecord, graphs: Sequence[Graph], target: Target | None = None
 ) -> tuple[Violation, ...]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError, TargetError
+from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.planner import as_networks, plan
 from loadmaster.targets.hardware import Style, Target, is_within
@@ -28,6 +29,7 @@ class Change:
     """The makespan in seconds; null likewise."""
 
 
+@validate_arguments(PlanError)
 def what_if(
     graphs: Any, target: Target | str | Path, *, progress: Progress = no_progress, **options: Any
 ) -> tuple[Change, ...]:

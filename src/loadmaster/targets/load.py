@@ -35,7 +35,7 @@ def bundled_text(name: str) -> str:
     return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-@validate_arguments(TargetError, source=(str, Path), overrides=Iterable)
+@validate_arguments(TargetError)
 def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     """Read a target.
 
@@ -73,10 +73,6 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     if problems:
         raise TargetError("; ".join(problems))
     return target
-
-
-NAMED = (Target, str, Path)
-"""Types that name a target: a target, the name of a bundled one, or a path ending in ``.toml``."""
 
 
 def as_target(given: Target | str | Path) -> Target:

@@ -8,7 +8,7 @@ load fits, the buffers that cannot be in it together become a cut, and the progr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,7 +54,7 @@ _BUDGET_DIVISOR = 20
 """Divisor of the usual budget for each of the many packings; larger for many buffers."""
 
 
-@validate_arguments(AllocationError, memories=Iterable, strategy=str)
+@validate_arguments(AllocationError)
 def allocate_banks(
     buffers: BuffersLike,
     memories: Sequence[Bank],

@@ -28,7 +28,9 @@ from functools import cache
 
 import numpy as np
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Int32s, Mask, grouped_sums
+from loadmaster.core.errors import TargetError
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.analytical.nests import WIDTHS, width_of
 from loadmaster.cost.base import JobTable
@@ -188,6 +190,7 @@ def _femtojoules(joules: float) -> int:
     return round(joules * FEMTOJOULES)
 
 
+@validate_arguments(TargetError)
 def peak_power(core: Core, bits: int = 8) -> float:
     """Watts of a core whose array is busy in every cycle, without data movement beyond the local
     buffers.
@@ -204,6 +207,7 @@ def peak_power(core: Core, bits: int = 8) -> float:
     )
 
 
+@validate_arguments(TargetError)
 def area(of: Core | Target) -> float:
     """Square millimetres of arithmetic and memory cells: of one core, or of a target's cores and
     fast memory.

@@ -43,7 +43,7 @@ _DIGITS = 6
 """Significant digits of calibrated figures: more than any measurement has."""
 
 
-@validate_arguments(JobError, target=(str, Path), measured=(str, Path), network=Graph)
+@validate_arguments(JobError)
 def calibrate(
     target: str | Path, measured: str | Path, network: Graph | None = None
 ) -> Calibration:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.analytical.job_costs import Costs, job_costs
 from loadmaster.cost.kernels.algorithms import algorithms
@@ -44,6 +45,7 @@ def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
     return cost_kernels(kernel_work(graph), target)
 
 
+@validate_arguments(PlacementError)
 def kernel_work(graph: Graph) -> SequenceWork:
     """List the kernels of a graph, with the arithmetic and bytes that they have on any machine.
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
@@ -35,6 +36,7 @@ _PLAIN = {
 """Extents of a nest, as they are where a file does not give them."""
 
 
+@validate_arguments(PlacementError)
 def write_work(work: SequenceWork, path: Path) -> Path:
     """Write kernel work, gzipped if the name ends in ``.gz``. The same work gives the same bytes.
 

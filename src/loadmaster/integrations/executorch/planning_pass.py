@@ -189,7 +189,7 @@ def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
     return uses
 
 
-@validate_arguments(AllocationError, in_place=bool, alignment=int)
+@validate_arguments(AllocationError)
 def memory_planning(
     banks: Sequence[MemoryBank] | Any = None,
     *,

@@ -75,7 +75,8 @@ def plain(value: Quantity | str) -> float | str:
     return value.value if isinstance(value, Quantity) else value
 
 
-def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
+@validate_arguments(TargetError)
+def parse_axes(texts: str | Sequence[str]) -> tuple[Axis, ...]:
     """Read ``scratchpad=1MiB:32MiB``, ``cores.ws.count=1:4``, ``bandwidth=4GB/s,10GB/s``,
     ``dram.energy=10pJ/B:40pJ/B:10pJ/B``; one text or several.
 
@@ -106,7 +107,7 @@ def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-@validate_arguments(TargetError, text=str)
+@validate_arguments(TargetError)
 def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> Axis:
     """Read one axis as :func:`parse_axes` does; unless ``doubling``, a range without a step goes by
     its low end: 256KiB:8MiB has 32 values.

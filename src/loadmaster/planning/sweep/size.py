@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
@@ -17,6 +18,7 @@ from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
+from loadmaster.planning.planner import as_networks
 from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
@@ -208,8 +210,9 @@ class Sizing:
         )
 
 
+@validate_arguments(PlanError)
 def size(
-    graphs: Sequence[Graph],
+    graphs: Any,
     target: Target | str | Path,
     axis: Axis,
     limits: Limits,
@@ -253,7 +256,7 @@ def size(
             f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
             " cores.ws.rows"
         )
-    graphs, target, numbers = tuple(graphs), as_target(target), axis.numbers
+    graphs, target, numbers = as_networks(graphs), as_target(target), axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:

@@ -17,7 +17,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.cost.analytical.energy import area
-from loadmaster.planning.planner import plan
+from loadmaster.planning.planner import as_networks, plan
 from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, machine, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
@@ -26,7 +26,7 @@ from loadmaster.planning.sweep.points import DesignPoint, PointInput, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
-from loadmaster.targets.load import NAMED, as_target
+from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph, TensorKind
 
 _SAME = 1e-12
@@ -69,17 +69,9 @@ Loader = Callable[[int], Sequence[Graph]]
 """A function that reads the networks with a given batch size."""
 
 
-@validate_arguments(
-    PlanError,
-    target=NAMED,
-    limits=Limits,
-    load=Callable,
-    executor=Executor,
-    store=SweepStore,
-    progress=Callable,
-)
+@validate_arguments(PlanError)
 def sweep(
-    graphs: Sequence[Graph],
+    graphs: Any,
     target: Target | str | Path,
     axes: Sequence[Axis],
     *,
@@ -128,7 +120,7 @@ def sweep(
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
-    graphs, target, axes = tuple(graphs), as_target(target), tuple(axes)
+    graphs, target, axes = as_networks(graphs), as_target(target), tuple(axes)
     limits = limits or Limits()
     if limits.deadlines:
         options["deadlines"] = {**(options.get("deadlines") or {}), **limits.deadlines}

@@ -90,7 +90,7 @@ RULES: tuple[dict[str, Check], ...] = (
 it."""
 
 
-@validate_arguments(PlanError, plan=PlanRecord)
+@validate_arguments(PlanError)
 def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.csv_cells import CsvRow, read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.workloads.graph import LoopNest, TensorKind
@@ -27,6 +28,7 @@ _MOST_MACS = 2**53
 """Double precision counts the multiply-accumulates of a job exactly up to here."""
 
 
+@validate_arguments(JobError)
 def read_job_list(path: str | Path) -> Workload:
     """Read a list of jobs that depend on nothing.
 

@@ -22,9 +22,7 @@ _GIVE = (
 )
 
 
-@validate_arguments(
-    ModelError, batch=Integral, dims=Mapping, precision=str, name=str, training=bool
-)
+@validate_arguments(ModelError)
 def load(
     source: Any,
     *,

@@ -7,6 +7,7 @@ from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import records_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
@@ -74,6 +75,11 @@ def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
     return {name: list(map(attrgetter(name), records)) for name in kind.__dataclass_fields__}
 
 
+_MOST_OPERATORS = 1_000_000
+"""Of all mini-batches, unless a single one has more."""
+
+
+@validate_arguments(PlanError)
 def lower(
     graphs: Sequence[Graph],
     target: Target,
@@ -103,8 +109,9 @@ def lower(
     """
     if not graphs:
         raise PlanError("there is no network to plan: give at least one")
-    if mini_batches < 1:
-        raise PlanError(f"mini-batches must be at least 1, not {mini_batches}")
+    most = max(1, _MOST_OPERATORS // max(1, sum(len(graph.ops) for graph in graphs)))
+    if not 1 <= mini_batches <= most:
+        raise PlanError(f"{mini_batches} mini-batches: give from 1 to {most} of these networks")
     builder = _Builder(target, cuts)
     for graph, name in zip(graphs, unique_names(graph.name for graph in graphs), strict=True):
         builder.add_network(graph, name, mini_batches)
@@ -154,8 +161,8 @@ class _Builder:
         )
         inputs = tuple(
             name
-            for name in graph.tensors
-            if name in read and graph.tensors[name].kind is TensorKind.INPUT
+            for name, tensor in graph.tensors.items()
+            if name in read and tensor.kind is TensorKind.INPUT
         )
         notes = list(graph.notes)
         if graph.subgraph_ops:
@@ -220,7 +227,7 @@ class _MiniBatchBuilder:
         """Return the operand of a job for a read, and add its tensor to the workload if it is a
         weight or input that no job has read yet."""
         pieces = self._pieces
-        tensor = self._pieces.graph.tensors[read.storage]
+        tensor = pieces.graph.tensors[read.storage]
         part = pieces.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
