@@ -22,6 +22,19 @@ def two(blocks=2):
     return [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
 
 
+def test_a_core_waits_for_a_release_that_a_long_job_would_delay():
+    """Shorts are due a third of the long job's time after their releases, which are closer together
+    than the long jobs that are ready from the start."""
+    long, short = (
+        residual_chain(1, name, size=size) for name, size in (("long", 24), ("short", 4))
+    )
+    machine = npu(1, 0)
+    time = verified([long], machine, cut="none").metrics.makespan.value
+    timings = {"periods": {"short": 1.4 * time}, "deadlines": {"short": 0.3 * time}}
+    plan = verified([long, short], machine, cut="none", mini_batches=3, **timings)
+    assert not plan.missed
+
+
 def test_energy_of_one_convolution_by_hand():
     """16 x 16 x 64 multiply-accumulates of 0.3 pJ; 256 B of weights, 1 KiB in and 1 KiB out, each
     byte over 8 KiB of SRAM twice (1.25 pJ: port and array) and from or to DRAM once (162.5 pJ)."""

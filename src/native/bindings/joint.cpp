@@ -174,6 +174,7 @@ class JointProblem {
         options.core_wait_ratio = number(chosen, "core_wait_ratio");
         options.energy_weight = number(chosen, "energy_weight", kMost);
         options.fetch_lead = number(chosen, "fetch_lead");
+        options.wait_for_releases = nb::cast<bool>(chosen.attr("wait_for_releases"));
         const nb::object prices = chosen.attr("core_prices");
         if (nb::len(prices) > 0)
             options.core_prices = numbers(chosen, "core_prices", work_.cores, kMost, kLeast);

@@ -332,7 +332,8 @@ class Simulation {
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
-            if (!busy_[core] && crowded(demand)) continue;
+            if (!busy_[core] && (crowded(demand) || delays_release(at, core, duration[core])))
+                continue;
             free_at_[core] += static_cast<double>(duration[core]);
             if (busy_[core]) continue;
             ready_.erase(at);
@@ -354,6 +355,18 @@ class Simulation {
                 load_[link] > 0.0)
                 return true;
         return false;
+    }
+
+    // Whether a job would occupy a core beyond the next release of one that precedes it in the
+    // order, with no other core free by then.
+    bool delays_release(std::size_t position, std::size_t core, std::int64_t duration) const {
+        if (!options_.wait_for_releases || later_.empty()) return false;
+        const auto [release, job] = later_.top();
+        if (position_[job] > static_cast<std::int64_t>(position) || now() + duration <= release)
+            return false;
+        for (std::size_t c = 0; c < work_.cores; ++c)
+            if (c != core && free_at_[c] <= static_cast<double>(release)) return false;
+        return true;
     }
 
     void enable(std::int64_t job) {

@@ -71,6 +71,9 @@ class JointOptions:
         link; infinity: no fetch yields.
     urgent_networks_first
         Whether all other networks wait for the urgent ones.
+    wait_for_releases
+        Whether the last idle core waits for a job that precedes others in the order, if it is
+        released before these would end.
     streamed_tensors
         Numbers of tensors that are only streamed, never kept or fetched. Ignored where all operands
         must be copied.
@@ -88,6 +91,7 @@ class JointOptions:
     energy_weight: float = 0.0
     fetch_lead: float = math.inf
     urgent_networks_first: bool = False
+    wait_for_releases: bool = False
     core_prices: tuple[float, ...] = ()
     streamed_tensors: tuple[int, ...] = ()
 
