@@ -389,13 +389,13 @@ LIMITS = {
     "allocation": (28_018, 25, 20),
     "cli": (15_674, 24, 6),
     "core": (11_160, 17, 10),
-    "cost": (30_400, 30, 37),
+    "cost": (30_442, 30, 37),
     "integrations": (98_405, 63, 87),
     "mapping": (19_995, 34, 37),
     "placement": (32_325, 25, 30),
     "planning": (82_906, 53, 51),
-    "report": (32_452, 29, 21),
-    "targets": (5_330, 6, 1),
+    "report": (32_533, 29, 21),
+    "targets": (5_384, 6, 1),
     "workloads": (65_369, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

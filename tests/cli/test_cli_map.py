@@ -104,6 +104,17 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     assert missed.returncode == 3
 
 
+def test_networks_of_one_name_are_kept_apart_and_only_deadlines_are_counted(folder):
+    options = "onnx:squeezenet onnx:squeezenet --target m3e-s2 --precision int8 --samples 20"
+    timing = "--period squeezenet=1ms --deadline squeezenet-2=1us"
+    done = run("map", options, timing, cwd=folder)
+    assert done.returncode == 3
+    assert "1 of 1 deadline missed" in done.stdout
+    served = printed("map", options, timing, cwd=folder, code=3)["mini_batches"]
+    assert {each["network"] for each in served} == {"squeezenet", "squeezenet-2"}
+    assert "missed" not in run("map", options, "--period squeezenet=1ms", cwd=folder).stdout
+
+
 def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
     options = "onnx:squeezenet onnx:resnet50 --target m3e-s2 --precision int8 --samples 20"
     timing = "--deadline squeezenet=600us"

@@ -14,6 +14,7 @@ from tests.support.nightly import by_night
 from tests.support.tables import cases
 
 import loadmaster as lm
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
@@ -52,6 +53,12 @@ def exact_of(mapping, table):
     """The makespan of a mapping on four cores, in fractions."""
     order = np.lexsort((mapping.position, mapping.core))
     return float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
+
+
+def test_operations_of_many_jobs_are_counted_beyond_64_bits():
+    table = jobs(12)
+    many = replace(table, flops=np.full_like(table.flops, WHOLE_LIMIT - 1))
+    assert map_jobs(many, 1e9, strategy="herald").flops == 12 * (WHOLE_LIMIT - 1)
 
 
 @pytest.mark.parametrize(

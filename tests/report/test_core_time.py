@@ -1,5 +1,6 @@
 """Where the time of cores goes, against instants that are looked at one by one."""
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -24,6 +25,15 @@ def test_shares_of_the_time_of_all_cores_add_up(plan):
     assert [share for _, share in found.rows()] == sorted(
         (share for share in shares if share >= 5e-4), reverse=True
     )
+
+
+def test_start_up_of_jobs_is_not_taken_for_arrays_filled_in_part():
+    machine = lm.target("edge-npu", "cores.ws.job_overhead=1us")
+    plan = verified([residual_chain(3)], machine)
+    jobs = Counter(job.core for job in plan.jobs)
+    spent = sum(jobs[core.name] * core.start_up for core in machine.cores)
+    whole = plan.metrics.makespan.value * len(machine.cores)
+    assert core_time(plan).start_up == pytest.approx(spent / whole, rel=0.01)
 
 
 @cache

@@ -17,6 +17,7 @@ from tests.support.problems import buffers_of
 from tests.support.report_pages import charts, objects, rectangles, without_library
 
 import loadmaster as lm
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.report.comparison import comparison_json, comparison_page, rows
 from loadmaster.report.inspection import Alive, PeakJson, inspection_page
@@ -339,6 +340,17 @@ def test_two_plans_stand_side_by_side(plan, make_plan):
     assert {
         kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]
     } == pytest.approx(spent)
+
+
+def test_two_plans_rest_on_the_costs_of_both(plan, make_plan):
+    fitted = Provenance(Label.CALIBRATED, "times.csv")
+    other = replace(plan, target=replace(plan.target, provenance=fitted))
+    for pair in ((plan, other), (other, plan)):
+        costs = comparison_json(*pair)["costs"]
+        assert costs["label"] == "estimated"
+        sources = {part["source"] for part in costs["from"]}
+        assert sources == {each.costs[0].source for each in pair}
+        assert "times.csv" in render(comparison_page(*pair))
 
 
 def test_plans_of_different_machines_leave_empty_what_one_has_not(plan):

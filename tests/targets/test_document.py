@@ -85,6 +85,15 @@ def test_fields_are_replaced_as_by_set():
         with_fields(lm.target("edge-npu"), ["cores.ws.colour=1"])
 
 
+@pytest.mark.parametrize("name", bundled())
+def test_a_field_that_follows_another_follows_it_when_that_is_replaced(name):
+    target = lm.target(name)
+    fields = [f"cores.{core['name']}.columns=8" for core in document_of(target)["cores"]]
+    fields += [f"copy.{way}=3 MB/s" for way in ("to_fast", "to_main") if target.copy]
+    for override in fields:
+        assert with_fields(target, [override]) == lm.target(name, override)
+
+
 def test_a_calibration_holds_for_other_sizes_but_not_for_other_speeds():
     calibrated = replace(
         lm.target("edge-npu"), provenance=Provenance(Label.CALIBRATED, "times.csv")

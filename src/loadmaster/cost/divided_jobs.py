@@ -4,7 +4,7 @@ mapping jobs that may be divided."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,8 @@ from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.base import JobAnalysis
-from loadmaster.cost.job_pool import JobPool, is_listed, joined, part_of, read_listed
+from loadmaster.cost.job_pool import JobPool, is_listed, joined, load_renamed, part_of, read_listed
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.lowering.grid import WHOLE, Grid, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
@@ -75,13 +74,10 @@ def divide_jobs(
     bandwidth: float,
     *,
     mini_batches: int = 1,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-    training: bool = False,
+    **options: Any,
 ) -> DividedJobs:
     """Read sources as :func:`~loadmaster.cost.job_pool.read_pool` does, and divide the operators of
-    networks in several ways.
+    networks in several ways; ``options`` are those of :func:`loadmaster.load`.
 
     In each way pieces take at most a half, a quarter, ... of the least time that all jobs take on
     the machine, where that can be had. Of the cuts of an operator into pieces that are short
@@ -94,13 +90,12 @@ def divide_jobs(
         As :func:`~loadmaster.cost.job_pool.read_pool`.
     """
     read: list[DivisibleNetwork | list[JobPool]] = []
+    names: list[str] = []
     for source in sources:
         if is_listed(source):
             read.append(read_listed(source, target, mini_batches=mini_batches))
         else:
-            graph = load(
-                source, batch=batch, dims=dims or {}, precision=precision, training=training
-            )
+            graph = load_renamed(source, names, **options)
             read.append(DivisibleNetwork.of(graph, target))
     networks = [each for each in read if isinstance(each, DivisibleNetwork)]
 
@@ -127,10 +122,10 @@ def divide_jobs(
     # A bound of the makespan: all cores are busy, or the bandwidth is in use.
     alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
     together = max(alone.sum() / len(target.cores), least.moved.min(axis=1).sum() / bandwidth)
-    options = [_options(each, target, bandwidth, together / _LENGTHS[-1]) for each in networks]
+    ways_of = [_options(each, target, bandwidth, together / _LENGTHS[-1]) for each in networks]
     ways = [[network.plain for network in networks]]
     for fraction in _LENGTHS:
-        cuts = [_choose(each, together / fraction) for each in options]
+        cuts = [_choose(each, together / fraction) for each in ways_of]
         if cuts not in ways:
             ways.append(cuts)
     return DividedJobs(tuple(map(pool, ways)), least)

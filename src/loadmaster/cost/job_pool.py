@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.errors import MappingError
+from loadmaster.core.names import unique_names
 from loadmaster.cost.analyse import analyse, pooled, read_jobs
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.registry import DEFAULT
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
@@ -53,14 +55,23 @@ def read_pool(
         If a source or the table of costs cannot be read, or the costs cannot be worked out.
     """
     parts: list[JobPool] = []
+    names: list[str] = []
     for source in sources:
         if is_listed(source):
             parts += read_listed(source, target, cost, mini_batches=mini_batches)
             continue
         machine = _require_target(source, target)
-        work = lower([load(source, **options)], machine, mini_batches=mini_batches)
+        graph = load_renamed(source, names, **options)
+        work = lower([graph], machine, mini_batches=mini_batches)
         parts.append(part_of(work, analyse(work, machine, cost)))
     return joined(parts)
+
+
+def load_renamed(source: str, taken: list[str], **options: Any) -> Graph:
+    """Load a network; one whose name is taken gets a number."""
+    graph = load(source, **options)
+    taken.append(graph.name)
+    return replace(graph, name=unique_names(taken)[-1])
 
 
 def is_listed(source: str) -> bool:

@@ -171,7 +171,7 @@ def assemble(
         end=np.concatenate([at + part.end for at, part in zip(begin, parts, strict=False)]),
         makespan=makespan,
         energy=None if analysis.energy is None else energy,
-        flops=int(analysis.flops.sum()),
+        flops=sum(analysis.flops.tolist()),
         objective=objective,
         value=value,
         lower_bound=min(bound, value),

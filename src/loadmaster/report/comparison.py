@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.json_object import json_of
-from loadmaster.core.provenance import CostBasis, costs_of
+from loadmaster.core.provenance import CostBasis, costs_of, merged
 from loadmaster.core.registry import Status
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
@@ -143,7 +143,7 @@ def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
         plans=[json_of(plan, ComparedPlan, title=figures.title(plan)) for plan in (first, second)],
         figures={row.key: row for row in rows(first, second)},
         kinds={row.key: row for row in kinds(first, second)},
-        costs=costs_of(first.costs),
+        costs=costs_of(merged((*first.costs, *second.costs))),
     )
 
 
@@ -158,7 +158,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
         for which, plan in zip(("First", "Second"), plans, strict=True)
     ]
     charts = [_with_plan_in_title(plan, schedule(plan, axis)) for plan in plans]
-    costs = Line(figures.figures_rest_on(first.costs), "strong")
+    costs = Line(figures.figures_rest_on(merged((*first.costs, *second.costs))), "strong")
     sections = [
         Section("", [Notes(about)], BOTH),
         Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),

@@ -3,11 +3,13 @@
 The time of all cores, cores x makespan, is the sum over jobs of
 
     macs / peak rate                 arithmetic at the array's peak (or scalar steps / lanes)
-    compute - macs / peak rate       an array that is filled in part only
-    (end - start) - compute          waiting for links, or start-up
+    the core's start-up              before each job
+    compute - both                   an array that is filled in part only
+    (end - start) - compute          waiting for links
 
 and of idle time, in which a core has no job. The waiting time of a job is divided among the links
-that are saturated during the job, in proportion to the seconds in which they are.
+that are saturated during the job, in proportion to the seconds in which they are; without any it
+counts as start-up.
 """
 
 from __future__ import annotations
@@ -59,12 +61,19 @@ def core_time(plan: PlanRecord) -> CoreTime:
     whole = plan.metrics.makespan.value * len(cores)
     if not whole:
         return CoreTime(0.0, 0.0, {}, 0.0, 1.0)
-    start, end, compute, peak = np.array(
+    start, end, compute, peak, start_up = np.array(
         [
-            (job.start, job.end, job.compute, peak_seconds(job, cores.get(job.core)))
+            (
+                job.start,
+                job.end,
+                job.compute,
+                peak_seconds(job, core := cores.get(job.core)),
+                core.start_up if core else 0.0,
+            )
             for job in plan.jobs
         ]
     ).T
+    start_up = np.minimum(start_up, compute - peak)
     waits = end - start - compute
     full = {name: _saturated_seconds(segments, start, end) for name, segments in plan.links.items()}
     together = sum(full.values(), np.zeros(len(start)))
@@ -73,9 +82,9 @@ def core_time(plan: PlanRecord) -> CoreTime:
     busy = float((end - start).sum() / whole)
     return CoreTime(
         float(peak.sum() / whole),
-        float((compute - peak).sum() / whole),
+        float((compute - peak - start_up).sum() / whole),
         links,
-        float(waits.sum() / whole) - sum(links.values()),
+        float((waits + start_up).sum() / whole) - sum(links.values()),
         1.0 - busy,
     )
 

@@ -98,8 +98,10 @@ def mapping_page(
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
         fronts = _front(front, unit) if several else []
         schedule = [Legend(), _schedule(first, pool, axis)]
-        missed = f"{sum(each.missed for each in served)} of {len(served)} deadlines missed"
-        batches = replace(mini_batches(served, (timings or {}).values()), rest=missed, limit=40)
+        batches = mini_batches(served, (timings or {}).values())
+        met = [row[""] for row in batches.rows if row[""]]
+        missed = f"{met.count('missed')} of {plural(len(met), 'deadline')} missed" if met else ""
+        batches = replace(batches, rest=missed, limit=40)
         link = []
         if pool:
             rates = shared_bandwidth(first, pool, bandwidth, allocator)

@@ -35,7 +35,9 @@ def with_fields(target: Target, overrides: Sequence[str]) -> Target:
 
 def document_of(target: Target) -> dict[str, Any]:
     """Return a document that gives the target when it is read; all figures are in units without
-    prefixes, and rates name theirs, without which small ones are refused."""
+    prefixes, and rates name theirs, without which small ones are refused.
+
+    What equals the field that it defaults to is left out, so that it changes with that."""
     document: dict[str, Any] = {
         "name": target.name,
         "description": target.description,
@@ -44,7 +46,13 @@ def document_of(target: Target) -> dict[str, Any]:
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
-        document["copy"] = _known({**target.copy.fields, "shared": target.copy.shared})
+        rates = target.copy.fields
+        rates = {
+            name: rate
+            for name, rate in rates.items()
+            if name == (own := name.removeprefix("asynchronous_")) or rate != rates[own]
+        }
+        document["copy"] = _known({**rates, "shared": target.copy.shared})
     document["cores"] = list(_cores(target.cores))
     return document
 
@@ -96,6 +104,8 @@ def _core(core: Core, count: int) -> dict[str, Any]:
     if core.style is Style.ROOFLINE:
         shown["peak"] = f"{2 * core.clock!r} FLOP/s"
         del shown["clock"], shown["flexible"], shown["noc_latency"]
+    if core.lanes == core.columns:
+        del shown["lanes"]
     names = {bits: name for name, bits in BITS.items()}
     rates = {names[bits]: rate for bits, rate in core.macs_per_cycle.items()}
     return shown | {"macs_per_cycle": rates}
