@@ -327,6 +327,18 @@ def test_sparse_initialisers_are_refused(tmp_path):
         run_plan(planned(path), [str(path)])
 
 
+def test_sparse_constants_are_refused(tmp_path):
+    ones = numpy_helper.from_array(np.ones(2, dtype=np.float32), "w")
+    at = numpy_helper.from_array(np.array([0, 9]), "at")
+    sparse = model("y = MatMul(x, w)", "float[4,8] x", "y", [weight("w", 8, 8)])
+    del sparse.graph.initializer[:]
+    value = helper.make_sparse_tensor(ones, at, [8, 8])
+    sparse.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=value))
+    path = save(tmp_path, sparse)
+    with pytest.raises(ModelError, match="'w' is sparse: make it dense to run it"):
+        run_plan(planned(path), [str(path)])
+
+
 def test_a_result_whose_size_is_not_the_planned_one_is_named(tmp_path):
     """How many elements there are depends on values, and the file notes a number."""
     nodes = "i = NonZero(x); y = Neg(i)"

@@ -185,6 +185,15 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
         assert re.fullmatch(f"{said}; without a plan: nothing", line), line
 
 
+def test_parameters_that_no_graph_uses_are_told():
+    """PyTorch runs what calls a module with a full backward hook without compiling it."""
+    module = nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), nn.Linear(64, 64))
+    module[0][1].register_full_backward_hook(lambda *_: None)
+    call = torch.compile(module, backend="loadmaster", options={"fast_memory": "1 GiB"})
+    call(torch.ones(4, 64)).sum().backward()
+    assert re.search(r"no compiled graph uses \d parameters of \d", str(lm.summary(call)))
+
+
 @pytest.mark.parametrize("donated", [True, False])
 def test_backward_twice_is_refused(donated):
     """By PyTorch where it gives saved tensors away after the first time, else by the plan."""

@@ -152,7 +152,10 @@ class SourceModel:
                 else np.zeros(each.shape, element_type(each))
                 for each in step.node.present
             }
-            array = self.weights[name] = self.node(step, names, given)[name]
+            array = self.node(step, names, given)[name]
+            if not isinstance(array, np.ndarray):
+                raise ModelError(f"{self.source}: {name!r} is sparse: make it dense to run it")
+            self.weights[name] = array
         return array.reshape(value.shape)
 
     def node(self, step: VisitedNode, names: Sequence[str], given: Arrays) -> Arrays:

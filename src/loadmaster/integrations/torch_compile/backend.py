@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, cast
 
@@ -14,9 +15,11 @@ from torch._dynamo import eval_frame
 from torch.utils._python_dispatch import _disable_current_modes
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
 from loadmaster.integrations.torch_compile.compiled_model import (
     CompiledModel,
+    Fallback,
     PlannedGraph,
     StepSummary,
 )
@@ -77,7 +80,8 @@ def summary(compiled: Callable[..., Any]) -> StepSummary:
     Returns
     -------
     StepSummary
-        Figures of the last step; printed, it is one line.
+        Figures of the last step; printed, it is one line. Parameters of a module that no graph uses
+        are named, because PyTorch does not compile all code.
 
     Raises
     ------
@@ -86,7 +90,14 @@ def summary(compiled: Callable[..., Any]) -> StepSummary:
     BudgetError
         If the options are wrong.
     """
-    return model_of(compiled).summary()
+    model, module = model_of(compiled), getattr(compiled, "_orig_mod", compiled)
+    found = model.summary()
+    if found.fallbacks or not isinstance(module, torch.nn.Module):
+        return found
+    outside = [each for each in module.parameters() if model.persistent.known(each) is None]
+    bytes = sum(each.nbytes for each in outside)
+    reason = f"no compiled graph uses {len(outside)} parameters of {format_bytes(bytes)}"
+    return replace(found, fallbacks=(Fallback("module", reason),)) if bytes else found
 
 
 def _model(context: Any, options: Mapping[str, Any]) -> CompiledModel:
