@@ -44,13 +44,20 @@ class TaskGraph:
         """
 
     def dispatch(
-        self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints
+        self,
+        *,
+        priority: Floats,
+        duration: IntTable,
+        demand: Floats,
+        release: Ints,
+        wait_for_releases: bool = False,
     ) -> Dispatch:
         """List scheduling: whenever a core is idle, start the ready task of highest priority that
         would end there first.
 
         ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x
-        links). No task starts before its ``release``.
+        links). No task starts before its ``release``. With ``wait_for_releases`` the last idle core
+        waits for a task of higher priority that is released before another one would end.
         """
 
 class Replay:

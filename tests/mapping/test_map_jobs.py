@@ -351,7 +351,7 @@ def test_due_dates_come_before_the_makespan():
 
 
 @pytest.mark.parametrize("objective", ["makespan", "energy"])
-def test_late_jobs_are_not_optimal_where_waiting_might_make_them_punctual(objective):
+def test_a_core_waits_for_an_urgent_job_and_what_is_late_is_not_optimal(objective):
     costs = lm.JobAnalysis(
         ("long", "urgent"),
         ("x",),
@@ -360,9 +360,15 @@ def test_late_jobs_are_not_optimal_where_waiting_might_make_them_punctual(object
         np.zeros(2, dtype=np.int64),
         energy=np.ones((2, 1)),
     )
-    times = {"release": [0.0, 0.001], "due": [np.inf, 0.002]}
-    late = map_dependent_jobs(costs, 1e9, [(), ()], objective=objective, **times)
-    assert late.status == "feasible"
+    release = [0.0, 0.001]
+    for due, start in ((0.002, 0.001), (0.0015, 0.001)):
+        found = map_dependent_jobs(
+            costs, 1e9, [(), ()], release=release, due=[np.inf, due], objective=objective
+        )
+        assert found.start[1] == start
+        is_punctual = found.end[1] <= due
+        assert is_punctual == (due == 0.002)
+        assert is_punctual or found.status == "feasible"
 
 
 def test_jobs_that_come_after_hours_are_refused():

@@ -37,8 +37,8 @@ objective of energy."""
 
 
 Value = tuple[float, float, float]
-_Start = tuple[Floats, Mask]
-"""Priorities, and the cores that jobs may run on."""
+_Start = tuple[Floats, Mask, bool]
+"""Priorities, the cores that jobs may run on, and whether the last idle core waits for releases."""
 
 
 def _search(
@@ -53,11 +53,17 @@ def _search(
 
     List schedules come first: by the longest path to the end, by the earliest due date, and, where
     energy counts, on frugal cores only. From the best of them a local search changes priorities, or
-    the cores that few jobs may run on. Whenever a core is idle, it takes the ready job of highest
-    priority that would finish first there. Times are whole picoseconds.
+    the cores that few jobs may run on, or whether the last idle core waits for a job of higher
+    priority that is released soon. Else an idle core takes the ready job of highest priority that
+    would finish first there. Times are whole picoseconds.
     """
     spending = _SPENDING if problem.group.weights[1] else (np.inf,)
-    starts = [(rank, problem.spending(extra)) for rank in problem.ranks() for extra in spending]
+    starts = [
+        (rank, problem.spending(extra), waits)
+        for rank in problem.ranks()
+        for extra in spending
+        for waits in (False, True)[: 1 + problem.is_released_later]
+    ]
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
@@ -128,9 +134,10 @@ class _DispatchProblem:
         self.graph = task_graph(edges, group.jobs)
         # As the ends are: whole picoseconds.
         self.release = np.rint(release * PICOSECONDS)
+        self.is_released_later = bool(self.release.any())
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
-    def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
+    def evaluate(self, priority: Floats, allowed: Mask, waits: bool) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(
@@ -138,6 +145,7 @@ class _DispatchProblem:
             duration=duration,
             demand=self.demand,
             release=self.release.astype(np.int64),
+            wait_for_releases=waits,
         )
         late = float((np.maximum(0.0, found.end - self.due) * self.weight).sum() * _PICOSECOND)
         seconds = found.makespan * _PICOSECOND
@@ -170,18 +178,19 @@ class _DispatchProblem:
         return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
 
     def neighbour(
-        self, priority: Floats, allowed: Mask, generator: np.random.Generator
-    ) -> tuple[Floats, Mask]:
+        self, priority: Floats, allowed: Mask, waits: bool, generator: np.random.Generator
+    ) -> _Start:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
+        waits ^= self.is_released_later and generator.random() < 0.1
         if self.group.cores == 1 or generator.random() < 0.5:
-            return perturbed(priority, generator), allowed
+            return perturbed(priority, generator), allowed, waits
         allowed = allowed.copy()
         for job in generator.integers(0, self.group.jobs, generator.integers(1, 4)).tolist():
             cores = np.flatnonzero(self.group.allowed[job])
             allowed[job] = self.group.allowed[job]
             if generator.random() < 0.7:
                 allowed[job] = np.arange(self.group.cores) == generator.choice(cores)
-        return priority, allowed
+        return priority, allowed, waits
 
 
 def _durations(group: Group) -> tuple[Ints, int]:

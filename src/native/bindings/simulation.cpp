@@ -58,7 +58,8 @@ ReplayResult replay_of(const TaskGraph &graph, const Ints &duration, const Array
 }
 
 DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority,
-    const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand, const Ints &earliest) {
+    const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand, const Ints &earliest,
+    bool wait_for_releases) {
     const std::size_t tasks = graph.tasks(), cores = duration.shape(1), links = demand.shape(2);
     require(priority.size() == tasks && duration.shape(0) == tasks && demand.shape(0) == tasks &&
             demand.shape(1) == cores && earliest.size() == tasks,
@@ -72,7 +73,8 @@ DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority,
     {
         nb::gil_scoped_release release;
         result = dispatch(view(priority), view(duration), view(demand), links,
-            static_cast<std::int32_t>(cores), graph.successors(), view(earliest));
+            static_cast<std::int32_t>(cores), graph.successors(), view(earliest),
+            wait_for_releases);
     }
     const std::size_t started = result.order.size();
     return {to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}),
@@ -100,5 +102,5 @@ void bind_simulation(nb::module_ &module) {
         .def("replay", &replay_of, nb::kw_only(), nb::arg("duration"), nb::arg("demand"),
             nb::arg("links"), nb::arg("resource"), nb::arg("resources"), nb::arg("order"))
         .def("dispatch", &dispatch_of, nb::kw_only(), nb::arg("priority"), nb::arg("duration"),
-            nb::arg("demand"), nb::arg("release"));
+            nb::arg("demand"), nb::arg("release"), nb::arg("wait_for_releases") = false);
 }

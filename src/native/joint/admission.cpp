@@ -332,7 +332,8 @@ class Simulation {
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
-            if (!busy_[core] && (crowded(demand) || delays_release(at, core, duration[core])))
+            if (!busy_[core] &&
+                (crowded(demand) || waits_for_release(at, core, now() + duration[core])))
                 continue;
             free_at_[core] += static_cast<double>(duration[core]);
             if (busy_[core]) continue;
@@ -357,16 +358,11 @@ class Simulation {
         return false;
     }
 
-    // Whether a job would occupy a core beyond the next release of one that precedes it in the
-    // order, with no other core free by then.
-    bool delays_release(std::size_t position, std::size_t core, std::int64_t duration) const {
-        if (!options_.wait_for_releases || later_.empty()) return false;
-        const auto [release, job] = later_.top();
-        if (position_[job] > static_cast<std::int64_t>(position) || now() + duration <= release)
-            return false;
-        for (std::size_t c = 0; c < work_.cores; ++c)
-            if (c != core && free_at_[c] <= static_cast<double>(release)) return false;
-        return true;
+    // Whether a job that would end at `end` leaves its core to the next one to be released.
+    bool waits_for_release(std::size_t position, std::size_t core, std::int64_t end) const {
+        return options_.wait_for_releases && !later_.empty() &&
+            position_[later_.top().second] < static_cast<std::int64_t>(position) &&
+            delays_release(free_at_, core, end, later_.top().first);
     }
 
     void enable(std::int64_t job) {

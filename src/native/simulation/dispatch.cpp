@@ -34,7 +34,7 @@ Choice earliest_finish(const std::int64_t *duration, const std::vector<double> &
 
 Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration,
     std::span<const double> demand, std::size_t links, std::int32_t cores,
-    const Successors &successors, std::span<const std::int64_t> release) {
+    const Successors &successors, std::span<const std::int64_t> release, bool wait_for_releases) {
     const std::int64_t tasks = successors.tasks();
     Dispatch result;
     result.core.assign(tasks, -1);
@@ -74,6 +74,14 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
             ready.pop();
             const std::int64_t task = -item.second;
             const Choice choice = earliest_finish(&duration[task * cores], free_at);
+            const bool waits = wait_for_releases && !busy[choice.core] && !later.empty() &&
+                priority[later.top().second] > item.first &&
+                delays_release(free_at, static_cast<std::size_t>(choice.core),
+                    events.now() + duration[task * cores + choice.core], later.top().first);
+            if (waits) {
+                held.push_back(item);
+                continue;
+            }
             free_at[choice.core] = choice.finish;
             if (busy[choice.core]) {
                 held.push_back(item);

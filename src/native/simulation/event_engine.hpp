@@ -24,6 +24,16 @@ struct Running {
     double speed;
 };
 
+// Whether a task that starts on a core now would occupy it beyond `release`, with no other core
+// expected to be free by then.
+inline bool delays_release(
+    const std::vector<double> &free_at, std::size_t core, std::int64_t end, std::int64_t release) {
+    if (end <= release) return false;
+    for (std::size_t c = 0; c < free_at.size(); ++c)
+        if (c != core && free_at[c] <= static_cast<double>(release)) return false;
+    return true;
+}
+
 // A demand vector has a column per link, then columns that are metered but never hold anything
 // back. If the demands on a link sum to S > 1, every task that uses the link progresses at 1 / S of
 // full speed; a task on several links is held back by the busiest of them. Spare bandwidth speeds
