@@ -72,8 +72,8 @@ def test_what_is_said_of_memories_is_read_and_written():
         id,lower,upper\n | f.csv:1: column 'size' is missing
         id,lower,upper,end,size\n | f.csv:1: give either 'upper'
         id,lower,size\n | f.csv:1: give either 'upper'
-        id,lower,upper,size,colour\n | f.csv:1: column 'colour' is not known
-        id,lower,upper,size,size\n | f.csv:1: column 'size' is there twice
+        id,lower,upper,size,colour\n | f.csv:1:5: column 'colour' is not known
+        id,lower,upper,size,size\n | f.csv:1:5: column 'size' is there twice
         id,lower,upper,size\na,0,1\n | f.csv:2: has 3 cells
         id,lower,upper,size\na,0,1,4,5\n | f.csv:2: has 5 cells
         id,lower,upper,size\n\na,0,1,nan\n | f.csv:3:4: size is 'nan'

@@ -32,25 +32,15 @@ from loadmaster.allocation.problem import (
 from loadmaster.allocation.rules import allowed_memories, check, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.csv_cells import read_text, table_of
 from loadmaster.core.errors import AllocationError
-from loadmaster.core.files import replace_file, why_unreadable
+from loadmaster.core.files import replace_file
 
-_SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_KNOWN = (
-    "id",
-    "lower",
-    "upper",
-    "end",
-    "size",
-    "alignment",
-    "offset",
-    "hint",
-    "gaps",
-    "alias",
-    "shift",
-    "memory",
-    "prefers",
-    "accesses",
+_SYNONYMS = ("buffer", "id"), ("buffer_id", "id"), ("begin", "lower"), ("start", "lower")
+_NEEDED = "id", "lower", "size"
+_OPTIONAL = (
+    *("upper", "end", "alignment", "offset", "hint", "gaps", "alias", "shift"),
+    *("memory", "prefers", "accesses"),
 )
 _TEXT = ("id", "gaps", "alias", "memory", "prefers")
 _DEFAULTS = {
@@ -79,17 +69,7 @@ def read_buffers(path: str | Path) -> Problem:
         For a file that cannot be read or is malformed: the message starts with file, line and
         column.
     """
-    return parse_buffers(_text(path), str(path))
-
-
-def _text(path: str | Path) -> str:
-    """Return the text of a file; raise AllocationError if it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise AllocationError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
-    except UnicodeDecodeError:
-        raise AllocationError(f"{path}: is not text in UTF-8: give a CSV file") from None
+    return parse_buffers(read_text(path, AllocationError), str(path))
 
 
 def read_solution(path: str | Path) -> tuple[Problem, Ints]:
@@ -100,7 +80,7 @@ def read_solution(path: str | Path) -> tuple[Problem, Ints]:
     AllocationError
         As `read_buffers` does, and if there is no column of offsets.
     """
-    text = _text(path)
+    text = read_text(path, AllocationError)
     problem = parse_buffers(text, str(path), solution=True)
     return replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), problem.pin
 
@@ -138,7 +118,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in table.columns:
         raise AllocationError(
-            f"{source}:{table.first}: column 'offset' is missing: give a solution, as `loadmaster"
+            f"{source}:1: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
@@ -149,47 +129,28 @@ class _CsvTable:
     """A header and rows of cells, where they stand in the file, and the problem that they are."""
 
     def __init__(self, text: str, source: str) -> None:
-        records: list[tuple[int, list[str]]] = []
-        reader = csv.reader(io.StringIO(text, newline=None), strict=True)
-        begun = 1
-        try:
-            for cells in reader:
-                if len(cells) > 1 or any(map(str.strip, cells)):
-                    records.append((begun, cells))
-                begun = reader.line_num + 1
-        except csv.Error as error:
-            raise AllocationError(f"{source}:{begun}: is not CSV: {error}") from None
-        if not records:
+        self.header, self.rows = table_of(
+            text, source, _NEEDED, _OPTIONAL, AllocationError, _SYNONYMS
+        )
+        if ("upper" in self.header) == ("end" in self.header):
             raise AllocationError(
-                f"{source}:1: is empty: write a header such as id,lower,upper,size"
+                f"{source}:1: give either 'upper' (exclusive) or 'end' (inclusive)"
             )
-        self.source, (self.first, names), self.records = source, records[0], records[1:]
-        self.header = _header(names, f"{source}:{self.first}")
         self.columns = self._columns()
 
     def where(self, row: int, field: str) -> str:
         """Return the place of a cell for messages, with the name of its buffer."""
         name = "end" if field == "upper" and "end" in self.header else field
-        buffer = self.records[row][1][self.header.index("id")].strip()
-        return f"{self._cell(row, name)}: {name} of buffer {buffer!r}"
+        return f"{self._cell(row, name)}: {name} of buffer {self.rows[row].cells['id']!r}"
 
     def _cell(self, row: int, name: str) -> str:
         """Return file, line and column of a cell."""
         column = self.header.index(name) if name in self.header else 0
-        return f"{self.source}:{self.records[row][0]}:{column + 1}"
+        return f"{self.rows[row].place}:{column + 1}"
 
     def _columns(self) -> dict[str, list[Any]]:
         """Return the cells by column, as text or whole numbers."""
-        for line, cells in self.records:
-            if len(cells) != len(self.header):
-                raise AllocationError(
-                    f"{self.source}:{line}: has {len(cells)} cells where the header has"
-                    f" {len(self.header)}: add or drop some"
-                )
-        columns = {
-            name: [cells[at].strip() for _, cells in self.records]
-            for at, name in enumerate(self.header)
-        }
+        columns = {name: [row.cells[name] for row in self.rows] for name in self.header}
         return {
             name: cells if name in _TEXT else self._numbers(name, cells)
             for name, cells in columns.items()
@@ -249,7 +210,7 @@ class _CsvTable:
 
     def _allowed_memories(self) -> AllowedMemories | None:
         """Return the allowed memories in the columns; None without any."""
-        count = len(self.records)
+        count = len(self.rows)
         memory = [cell or None for cell in self.columns.get("memory", [""] * count)]
         prefers = [
             self._preferences(cell, row)
@@ -286,25 +247,6 @@ class _CsvTable:
                 lower, last, *window = numbers
                 rows.append((owner, lower, last + addend, *window))
         return gaps_from(rows) if rows else NO_GAPS
-
-
-def _header(cells: list[str], spot: str) -> list[str]:
-    """Return the column names of the header without synonyms; raise AllocationError if one is
-    unknown, missing or there twice."""
-    names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in cells]
-    for name in names:
-        if name not in _KNOWN:
-            raise AllocationError(
-                f"{spot}: column {name[:80]!r} is not known: use {', '.join(_KNOWN)}"
-            )
-        if names.count(name) > 1:
-            raise AllocationError(f"{spot}: column {name!r} is there twice: keep one")
-    for needed in ("id", "lower", "size"):
-        if needed not in names:
-            raise AllocationError(f"{spot}: column {needed!r} is missing: add it")
-    if ("upper" in names) == ("end" in names):
-        raise AllocationError(f"{spot}: give either 'upper' (exclusive) or 'end' (inclusive)")
-    return names
 
 
 def _whole(digits: str) -> int:

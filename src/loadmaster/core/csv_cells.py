@@ -6,11 +6,11 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadmaster.core.errors import JobError
+from loadmaster.core.errors import JobError, LoadmasterError
 from loadmaster.core.files import why_unreadable
 
 _WHOLE = re.compile(r"[0-9]+")
@@ -66,75 +66,98 @@ class CsvRow:
         return value
 
 
-def read_text(path: str | Path) -> str:
-    """Read a text file in UTF-8; raises :class:`~loadmaster.core.errors.JobError`."""
+def read_text(path: str | Path, error: type[LoadmasterError] = JobError) -> str:
+    """Read a text file in UTF-8; raises ``error``."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise JobError(f"{path}: is not text in UTF-8: give a CSV file") from None
-        raise JobError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
+    except UnicodeDecodeError:
+        raise error(f"{path}: is not text in UTF-8: give a CSV file") from None
+    except (OSError, ValueError) as wrong:
+        raise error(f"{path}: cannot be read: {why_unreadable(path, wrong)}") from None
 
 
 def header_of(text: str) -> tuple[str, ...]:
     """Column names in lower case, from the first line that is not empty; () for an empty text."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
+    first = next((line for line in text.splitlines() if line.strip(" ,")), "")
     return tuple(name.strip().strip('"').lower() for name in first.split(","))
 
 
 def rows_of(
     text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[CsvRow]:
-    """Yield the rows below the header; columns are found by name, in any order and case.
+    """Yield the rows below the header of a table, of which there is at least one. Raises
+    `JobError`, see :func:`table_of`."""
+    _, rows = table_of(text, source, needed, optional)
+    if not rows:
+        raise JobError(f"{source}: holds a header and no rows: add some")
+    yield from rows
+
+
+def table_of(
+    text: str,
+    source: str,
+    needed: Sequence[str],
+    optional: Sequence[str] = (),
+    error: type[LoadmasterError] = JobError,
+    synonyms: Iterable[tuple[str, str]] = (),
+) -> tuple[tuple[str, ...], list[CsvRow]]:
+    """Return the names of the columns and the rows below the header; columns are found by name, or
+    by one of its ``synonyms`` (synonym, name), in any order and case. Lines without any text are
+    left out.
 
     Raises
     ------
-    JobError
-        For a missing, unknown or repeated column, a row with more or fewer cells than the header,
-        or no row at all.
+    LoadmasterError
+        ``error``, for a missing, unknown or repeated column, a row with more or fewer cells than
+        the header, or no header.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: tuple[str, ...] = ()
-    found = False
+    rows: list[CsvRow] = []
+    begun = 1
     try:
-        for cells in reader:
-            place = f"{source}:{reader.line_num}"
-            if not any(cell.strip() for cell in cells):
+        for line in reader:
+            place, begun = f"{source}:{begun}", reader.line_num + 1
+            cells = [cell.strip() for cell in line]
+            if not any(cells):
                 continue
             if not header:
-                header = _header(cells, place, needed, optional)
+                header = _header(cells, place, needed, optional, error, dict(synonyms))
                 continue
             if len(cells) != len(header):
-                raise JobError(
+                raise error(
                     f"{place}: has {len(cells)} cells where the header has {len(header)}: add or"
                     " drop some"
                 )
-            found = True
-            yield CsvRow(place, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
-    except csv.Error as error:
-        raise JobError(f"{source}:{reader.line_num}: is not CSV: {error}") from None
+            rows.append(CsvRow(place, dict(zip(header, cells, strict=True))))
+    except csv.Error as wrong:
+        raise error(f"{source}:{begun}: is not CSV: {wrong}") from None
     if not header:
-        raise JobError(f"{source}:1: is empty: write a header such as {','.join(needed)}")
-    if not found:
-        raise JobError(f"{source}: holds a header and no rows: add some")
+        raise error(f"{source}:1: is empty: write a header such as {','.join(needed)}")
+    return header, rows
 
 
 def _header(
-    cells: Sequence[str], place: str, needed: Sequence[str], optional: Sequence[str]
+    cells: Sequence[str],
+    place: str,
+    needed: Sequence[str],
+    optional: Sequence[str],
+    error: type[LoadmasterError],
+    synonyms: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Return the names of a header's columns; raise JobError if one is unknown, missing or there
+    """Return the names of a header's columns; raise ``error`` if one is unknown, missing or there
     twice."""
-    names = [cell.strip().lower() for cell in cells]
     known = {name.lower(): name for name in (*needed, *optional)}
-    for position, name in enumerate(names):
-        if name not in known:
-            raise JobError(
-                f"{place}:{position + 1}: column {name[:_MOST_CHARACTERS]!r} is not known: use"
+    names = [known.get(synonyms.get(cell.lower(), cell.lower()), "") for cell in cells]
+    for position, (name, cell) in enumerate(zip(names, cells, strict=True), 1):
+        if not name:
+            raise error(
+                f"{place}:{position}: column {cell[:_MOST_CHARACTERS]!r} is not known: use"
                 f" {','.join(known.values())}"
             )
-        if name in names[:position]:
-            raise JobError(f"{place}:{position + 1}: column {name!r} is there twice: keep one")
+        if name in names[: position - 1]:
+            raise error(f"{place}:{position}: column {cell!r} is there twice: keep one")
     for name in needed:
-        if name.lower() not in names:
-            raise JobError(f"{place}: column {name!r} is missing: add it")
-    return tuple(known[name] for name in names)
+        if name not in names:
+            raise error(f"{place}: column {name!r} is missing: add it")
+    return tuple(names)
