@@ -91,6 +91,7 @@ def test_lists_are_of_the_items_that_are_needed():
         lm.pareto_front(analysis(), 1e9, [])
 
 
+@pytest.mark.slow
 def test_sweeps_and_sizes_read_networks_as_plans_do():
     axis = lm.parse_axis("scratchpad=1MiB,2MiB")
     options = {"cut": "none", "effort": "test"}

@@ -131,6 +131,7 @@ def test_what_a_page_links_to_exists(page):
         assert (page.parent / link).exists(), link
 
 
+@pytest.mark.slow
 def test_the_package_docstring_is_an_example_that_runs():
     import doctest
 

@@ -84,6 +84,7 @@ def test_fit_is_decided_and_infeasibility_is_explained(buffers, capacity):
         assert all(lowest_peak([b for b in core if b is not one]) <= capacity for one in core)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 @given(plain)
 @fuzz(25)

@@ -306,6 +306,7 @@ def test_malformed_demands_are_refused_by_name(wanted, words):
         lm.allocate(buffers_of("a 0 4 4, b 0 4 4"), **wanted)
 
 
+@pytest.mark.slow
 def test_identical_buffers_by_the_hundred_thousand_are_stacked():
     count = 100_000
     answer = lm.allocate((np.zeros(count, dtype=np.int64), np.full(count, 5), np.full(count, 3)))

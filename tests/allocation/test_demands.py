@@ -246,6 +246,14 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
     assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
 
 
+def test_the_verifier_takes_problems_only():
+    for buffers in (([0], [2], [8]), buffers_of("a 0 2 8"), None):
+        with pytest.raises(AllocationError, match=r"^problem is .*: give a Problem, from"):
+            lm.verify_buffers(buffers, [0])
+        with pytest.raises(AllocationError, match=r"^problem is .*: give a Problem, from"):
+            lm.verify_banks(buffers, ["sram"], [0], [lm.Bank("sram", 16)])
+
+
 def test_the_verifier_takes_whole_numbers_only():
     problem = problem_of(buffers_of("a 0 2 8, b 0 2 8"))
     assert lm.verify_buffers(problem, [0, 8]) == ()

@@ -35,6 +35,7 @@ def stump(threshold, left, right):
     return Trees(*nodes, np.array([threshold, 0, 0]), np.array([0, left, right]))
 
 
+@pytest.mark.slow
 def test_the_oracle_tries_every_target_of_a_choice(samples):
     groups = [
         samples.regret[samples.group == group] for group in range(int(samples.group.max()) + 1)

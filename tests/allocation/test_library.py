@@ -2,6 +2,7 @@
 
 import ctypes
 
+import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
@@ -109,6 +110,7 @@ def from_c(problem, capacity, alignment, seed):
     )
 
 
+@pytest.mark.slow
 @given(records(), st.data())
 @fuzz(150)
 def test_the_library_answers_as_the_package_does(buffers, data):

@@ -128,6 +128,7 @@ def test_inspect_calls_free_only_those_operators_of_a_kind_that_are():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "size", "verify", "targets", "inspect", "allocate"])
 def test_every_command_has_an_example_in_its_help(command):
     assert "Example:" in run(command, "--help").stdout
@@ -200,6 +201,7 @@ def python(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy_and_no_strategy():
     code = """import sys
 from loadmaster.cli.main import app
@@ -296,6 +298,7 @@ def test_a_request_to_end_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_version_and_short_help():
     assert run("--version").stdout == f"loadmaster {lm.__version__}\n"
     assert run("-h").stdout == run("--help").stdout
@@ -324,6 +327,8 @@ def test_a_plan_is_checked_against_its_network_and_machine(tmp_path):
     verify = ("verify", tmp_path / "plan.json")
     good = ran(verify, "--against", ncf, "--batch 4 --target edge-npu")
     assert "it is one of these networks on edge-npu" in good.stdout
+    (tmp_path / "a,b").symlink_to(FIXTURES)
+    assert ran(verify, "--against", tmp_path / "a,b" / ncf.name, "--batch 4")
     for more, word in (
         ((ncf, "--batch 8"), "batch"),
         ((ncf, "--batch 4 --precision int8"), "precision"),

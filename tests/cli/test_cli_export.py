@@ -44,6 +44,7 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
     assert planned_offsets(parse_model((tmp_path / "again.tflite").read_bytes())) == entries
 
 
+@pytest.mark.slow
 def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     out = tmp_path / "planned.tflite"
     done = ran("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
@@ -113,6 +114,7 @@ def test_logs_of_something_else_are_refused(tmp_path):
     assert not (tmp_path / "planned.tflite").exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path):
     out, source, absent = (tmp_path / name for name in ("p.tflite", "p.cc", "absent.tflite"))
     export = ("export tflite", MODEL, "--out", out, "--scratch none")
@@ -153,6 +155,7 @@ def test_the_curve_is_listed_and_both_arenas_are_drawn(tmp_path):
     assert out.exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path):
     planned, again = tmp_path / "planned.tflite", tmp_path / "again.tflite"
     done = ran("export tflite", MODEL, "--out", planned, "--scratch none")
@@ -170,6 +173,7 @@ def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path):
     assert not (tmp_path / "third.tflite").exists()
 
 
+@pytest.mark.slow
 def test_packing_an_arena_names_its_peak_and_what_would_help():
     text = " ".join(run("allocate", MODEL, "--capacity 48KiB").stdout.split())
     assert "Peak at operator 2 (CONV_2D), 55296 bytes: t9 36864, t6 18432" in text
@@ -179,6 +183,7 @@ def test_packing_an_arena_names_its_peak_and_what_would_help():
     assert "No gain from kernels in place" in text
 
 
+@pytest.mark.slow
 def test_the_tensors_of_the_arena_can_be_packed_as_buffers():
     done = run("allocate", MODEL, "--alignment 16 --json")
     assert (done.returncode, json.loads(done.stdout)["peak"]) == (0, 55296)

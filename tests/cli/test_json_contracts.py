@@ -133,7 +133,7 @@ def test_a_profile_is_what_its_schema_says(tmp_path, monkeypatch):
     conforms("profile", printed(command, "--slow", tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_generation_is_what_its_schema_says(tmp_path):
     pytest.importorskip("transformers")
@@ -228,6 +228,7 @@ def test_every_figure_says_its_unit(name):
             assert re.search(UNITS, said, flags=re.IGNORECASE), f"{where}: {said}"
 
 
+@pytest.mark.slow
 def test_schemas_and_the_page_of_the_documents_are_up_to_date():
     made = runpy.run_path(str(ROOT / "docs" / "json_page.py"))
     schemas = made["schemas"]()

@@ -145,6 +145,7 @@ def test_whoever_prints_json_can_be_quiet_and_calls_its_place_out(name):
         assert "--no-report" in spelt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "words"),
     [

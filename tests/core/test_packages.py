@@ -45,6 +45,7 @@ def test_every_extra_that_an_error_names_exists():
     assert required == {"numpy", "typer", "rich"}
 
 
+@pytest.mark.slow
 def test_the_allocator_and_its_command_need_no_extra(tmp_path):
     (tmp_path / "buffers.csv").write_text("id,lower,upper,size\na,0,3,4\nb,1,5,2\nc,4,6,4\n")
     ran = bare(PROGRAM, "allocate", str(tmp_path / "buffers.csv"), "--json")

@@ -138,6 +138,14 @@ def break_content(place):
         connection.execute("UPDATE costs SET content = ?", (content[:-40] + bytes(40),))
 
 
+def replace_content(content):
+    def damage(place):
+        with closing(sqlite3.connect(place)) as connection, connection:
+            connection.execute("UPDATE costs SET content = ?", (content,))
+
+    return damage
+
+
 def break_table(place):
     with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("DROP TABLE costs")
@@ -151,6 +159,8 @@ def break_table(place):
         lambda place: place.write_bytes(b""),
         lambda place: place.write_bytes(place.read_bytes()[:1500]),
         break_content,
+        replace_content("{"),
+        replace_content(0),
         break_table,
         lambda place: (place.unlink(), place.mkdir()),
         lambda place: (place.unlink(), place.symlink_to("/proc/nowhere")),

@@ -99,6 +99,7 @@ def test_figures_of_a_machine_are_found_again(tmp_path):
     assert overall.after.mean <= overall.held_out.mean < 0.1
 
 
+@pytest.mark.slow
 def test_the_written_target_predicts_what_was_measured(tmp_path):
     npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}, "job_overhead": 1e-6}, "9 GB/s")
     found = lm.calibrate(npu, times)
@@ -129,6 +130,7 @@ def test_the_written_target_predicts_what_was_measured(tmp_path):
     assert lm.calibrate(npu, times) == found
 
 
+@pytest.mark.slow
 @fuzz(15)
 @given(
     share=st.floats(0.2, 1.0),
@@ -183,6 +185,7 @@ def kernel_rows(graph, target):
     return rows
 
 
+@pytest.mark.slow
 def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_path):
     graph = lm.load("onnx:squeezenet")
     overrides = [
@@ -314,6 +317,7 @@ def test_times_that_determine_no_efficiency_give_a_target_all_the_same(tmp_path)
     }
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_target_and_tells_errors(tmp_path):
     npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}}, "9 GB/s")
     call = ("calibrate", npu, times, "--out", tmp_path / "out.toml")

@@ -106,6 +106,7 @@ def test_what_is_no_text_is_refused(tmp_path):
             read_job_list(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path):
     found = layer_lists.layers(100, 9)
     work = read_job_list(write(tmp_path, layer_lists.text(found), "group.csv"))

@@ -176,6 +176,7 @@ def test_the_committed_training_step_is_the_one_that_the_notes_describe():
     assert steps.seconds(False) < steps.seconds(True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     ["onnx:resnet50", str(FIXTURES / "gpt2.onnx.gz"), str(FIXTURES / "dlrm.onnx.gz")],

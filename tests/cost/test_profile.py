@@ -3,6 +3,7 @@ tables of one's own."""
 
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,7 @@ def test_the_command_profiles_and_goes_on(graph, tmp_path, monkeypatch):
     assert f"{first['measured']} there before, 0 left" in text
 
 
+@pytest.mark.slow
 def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     graph, tmp_path, monkeypatch
 ):
@@ -334,6 +336,20 @@ def test_names_with_spaces_are_in_quotes(tmp_path):
     )
     found = tabled(steps, read_kernel_times(file), str(file))
     assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
+
+
+def test_times_of_other_work_are_refused(tmp_path):
+    """As those of another batch."""
+    graph, file = lm.load("onnx:squeezenet"), tmp_path / "times.csv"
+    kernel = next(each for each in lm.kernel_work(graph).kernels if each.macs)
+    head = "kernel,combination,seconds,macs,elements,bits"
+    amounts = kernel.macs, kernel.elements, kernel.bits
+    file.write_text(f"{head}\n{kernel.name},,1,{','.join(map(str, amounts))}\n")
+    read = partial(lm.read_sequence, graph, "gpu-pcie", cost=str(file))
+    assert read().costs[0].count == 1
+    file.write_text(f"{head}\n{kernel.name},,1,{2 * kernel.macs},0,32\n")
+    with pytest.raises(PlacementError, match=r"times\.csv:2:4: macs is \d+, and this kernel"):
+        read()
 
 
 @pytest.mark.parametrize(

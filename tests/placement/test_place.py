@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz, seeds
 from tests.support.hand_sequence import kernel, operand, sequence_of, step
+from tests.support.needs import FIXTURES
 from tests.support.sequences import random_sequence
 
 import loadmaster as lm
@@ -82,6 +83,7 @@ def test_more_room_never_hurts_a_curve_and_the_bound_stays_below():
     assert all(plan.lower_bound <= plan.seconds for plan in plans)
 
 
+@pytest.mark.slow
 def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_the_bound():
     sequence = random_sequence(3, kernels=12, tensors=9)
     found = smallest_fast(sequence, 1.2, mode="sync")
@@ -228,6 +230,15 @@ def test_ctrl_c_between_searches_keeps_the_placement(monkeypatch, where):
         sent.clear()
         plan = find(sequence, sequence.peak_bytes // 2)
         assert (sent, verify_placement(plan)) == ([where], ())
+
+
+@pytest.mark.slow
+def test_when_time_is_up_the_best_baseline_is_packed_nevertheless():
+    sequence = lm.read_sequence(FIXTURES / "resnet50-training.json.gz", "optane-server")
+    plan = place(sequence, "30%", mode="async", time_limit=1e-9)
+    worse = [each.makespan for each in plan.rivals if each.name in ("first-touch", "all-slow")]
+    assert plan.interrupted
+    assert plan.seconds < min(worse)
 
 
 def test_when_time_is_up_packing_takes_little_more(monkeypatch):

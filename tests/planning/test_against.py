@@ -815,6 +815,7 @@ HARMFUL = {
 """Mutations, and the rules of which each of them must break one."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "rules"), HARMFUL.values(), ids=HARMFUL)
 def test_every_harmful_mutation_is_found(change, rules):
     mutations = list(change(planned("pieces")))

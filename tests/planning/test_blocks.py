@@ -22,6 +22,7 @@ def decoder(machine):
     return DivisibleNetwork.of(llama(4, 512, layers=1, vocabulary=500), machine)
 
 
+@pytest.mark.slow
 def test_a_plan_in_blocks_is_near_its_bound(machine, decoder, monkeypatch):
     """Blocks are tried whatever the number of pieces that others leave, of which none is left
     here."""

@@ -122,6 +122,15 @@ BREAKS = {
         main_memory(read_bandwidth=0.0),
         "number: read_bandwidth of memory 'dram' is 0",
     ),
+    "no accumulator": (
+        on_cores(accumulator=0),
+        "number: accumulator of core 'a' is 0",
+    ),
+    "network of no bandwidth": (
+        on_cores(noc_bandwidth=0.0),
+        "number: noc_bandwidth of core 'a' is 0",
+    ),
+    "no burst": (main_memory(burst=0), "number: burst of memory 'dram' is 0"),
     "machine without memory": (
         replace(SHARED, target=replace(SHARED.target, memories=())),
         "number: the target has no memory",

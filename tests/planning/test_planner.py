@@ -103,6 +103,7 @@ def test_a_private_buffer_too_small_for_any_tile_says_which():
         lm.plan([residual_chain(2)], npu(buffer=16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 50, 55])
 @pytest.mark.parametrize("how", ["raised", "sent"])
 def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call, how):
@@ -287,6 +288,7 @@ def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock):
     assert plan.status == "optimal"
 
 
+@pytest.mark.slow
 def test_work_of_hours_is_refused_before_it_overflows():
     with pytest.raises(PlanError, match=r"2\.5 hours"):
         lm.plan([lm.load("onnx:resnet50")], lm.target("edge-npu", ["dram.bandwidth=1 B/s"]))
@@ -303,7 +305,7 @@ def test_work_of_hours_is_refused_before_it_overflows():
         (([residual_chain(1), 5], npu(), {}), "list of graphs"),
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),
         (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
-        (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),
+        (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "give from 1 to"),
         (
             ([residual_chain(1)], npu(copies=False).with_memory(0, in_place=False), {}),
             "a copy engine",
@@ -348,3 +350,15 @@ def test_operators_whose_results_have_no_dimensions():
     nodes = "y = ReduceSum<keepdims=0>(x); z = ReduceMax<keepdims=0>(y)"
     found = verified([graph_of(nodes, "float[4] x", "z")], npu(2, 4096))
     assert len(found.jobs) == 2
+
+
+@pytest.mark.parametrize("extent", [2**27, 2**40, 2**57 + 1])
+def test_long_dimensions_are_planned_or_refused_without_an_entry_for_each_row(extent):
+    """The first fits into main memory; others are refused before cuts are looked for."""
+    nodes = "h = Relu(x)\np = MaxPool<kernel_shape=[1, 1]>(h)\ny = Sigmoid(p)"
+    graph = graph_of(nodes, f"float[1,1,{extent},1] x", "y", options={"precision": "int8"})
+    if extent == 2**27:
+        verified([graph], lm.target("edge-npu"))
+    else:
+        with pytest.raises(CapacityError, match="dram cannot hold the networks"):
+            lm.plan([graph], "edge-npu", effort=TEST)

@@ -1,6 +1,7 @@
 """Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the
 networks, and read back as they were."""
 
+import pytest
 from tests.support.efforts import verified
 
 import loadmaster as lm
@@ -55,6 +56,7 @@ def test_a_plan_for_stated_energies_holds():
     assert frugal.byte_energy["ws0"] == 1e-12
 
 
+@pytest.mark.slow
 def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
     monkeypatch, tmp_path
 ):

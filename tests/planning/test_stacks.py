@@ -110,6 +110,7 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed):
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
+@pytest.mark.slow
 def test_stacks_move_about_what_the_model_says():
     """In bands and in stripes, pipelined or not, for rooms from a few rows to whole results: when
     pieces run in their order, and what stays is chosen greedily."""

@@ -125,6 +125,7 @@ def at(scratchpad, bandwidth=None):
     return lm.target("edge-npu", [f"scratchpad.capacity={scratchpad:.0f}", *rate])
 
 
+@pytest.mark.slow
 def test_every_point_is_the_plan_for_its_machine():
     graphs, target = [residual_chain(3)], lm.target("edge-npu")
     found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
@@ -151,6 +152,7 @@ def test_every_point_is_the_plan_for_its_machine():
         assert point.area == lm.area(plan.target)
 
 
+@pytest.mark.slow
 def test_fields_of_cores_and_batches_and_networks_are_swept_too():
     """Each point against the plan that the options of the command would give."""
     graphs = [residual_chain(2, name="one"), residual_chain(1, name="other")]
@@ -462,6 +464,13 @@ def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do()
     )
 
 
+def test_processes_start_with_an_interrupt_blocked_and_end_by_it_later():
+    with local_processes(1) as executor:
+        assert executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result() == set()
+        assert executor.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_DFL
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
 def test_a_file_that_is_no_store_is_refused(tmp_path):
     (tmp_path / "sweep.sqlite").write_text(
         "not a database, but long enough to be looked at as one" * 100
@@ -473,6 +482,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_read_without_a_batch_is_swept_over_batches(tmp_path):
     model = FIXTURES / "traced-bert-opset14.onnx.gz"
     swept = ("--sweep", "batch=1,2", "--dim", "steps=16", "--effort", "test", "--cut", "none")

@@ -291,6 +291,7 @@ def test_no_record_can_be_left_out(data, plan, part):
     assert verify(replace(plan, **{part: tuple(records)}))
 
 
+@pytest.mark.slow
 @given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
 def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, seconds):
     makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from functools import cache
 
+import pytest
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.efforts import verified
 from tests.support.networks import npu
@@ -101,6 +102,7 @@ def test_pieces_say_along_which_dimension_and_how_large_they_are():
         assert operator.along or not operator.jobs[0].ranges
 
 
+@pytest.mark.slow
 def test_a_stack_is_what_runs_band_by_band():
     cuts = cuts_of(banded())
     assert cuts.stacks, "else this test proves nothing"

@@ -220,6 +220,7 @@ def test_sizes_may_have_units():
     assert memory_plan().limit == int(0.7 * sequence.peak_bytes)
 
 
+@pytest.mark.slow
 def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is():
     onnx = pytest.importorskip("onnx")
     from loadmaster.workloads.frontends.onnx.file import light_path

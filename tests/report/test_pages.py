@@ -201,6 +201,7 @@ def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries(
     assert "Against a rival" not in without_library(page)
 
 
+@pytest.mark.slow
 def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor():
     sequence = lm.read_sequence("onnx:squeezenet", "optane-server", batch=64)
     plan = lm.place(sequence, 156 * 2**20, mode="async")
@@ -390,6 +391,7 @@ def test_the_same_placement_gives_the_same_page_with_its_curve():
     assert "does not fit" in render(placement_page(plan, {"curve": curve}))
 
 
+@pytest.mark.slow
 def test_operators_on_a_machine_are_listed_by_time():
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
     page = without_library(render(inspection_page(graph, machine)))

@@ -130,6 +130,7 @@ def test_names_are_escaped(plan, rename_plan):
     assert "$$" not in json.dumps(objects(charts(page), "LegendItem"))
 
 
+@pytest.mark.slow
 def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan):
     """The page states models of Bokeh's script without Bokeh's classes; these check what they
     read."""

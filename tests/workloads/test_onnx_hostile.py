@@ -240,6 +240,7 @@ SAMPLES = [
 ]
 
 
+@pytest.mark.slow
 @example(SAMPLES[0], 1.0, [(112.5 / len(SAMPLES[0]), 16)])  # an operator whose name is no text
 @given(
     sample=st.sampled_from(SAMPLES),
@@ -256,6 +257,7 @@ def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path, sample, cut, fl
         load(path, dims={"batch": 2, "steps": 16} if sample is SAMPLES[1] else {})
 
 
+@pytest.mark.slow
 def test_two_thousand_operators_load(tmp_path):
     nodes = [
         node(

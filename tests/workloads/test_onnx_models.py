@@ -96,6 +96,7 @@ def assert_consistent(graph):
     assert len({op.name for op in graph.ops}) == len(graph.ops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_the_networks_of_the_onnx_package_load_with_their_published_work(name):
     graph = load(f"onnx:{name}")
@@ -119,6 +120,7 @@ def test_the_fixtures_do_exactly_the_work_of_their_architecture(name):
     assert_consistent(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

@@ -192,6 +192,7 @@ def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower():
     assert graph.ops[0].op_class is OpClass.ELEMENTWISE
 
 
+@pytest.mark.slow
 def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read():
     for seed in range(40):
         graph = graph_of(random_model(seed))

@@ -9,6 +9,8 @@ import pytest
 from tests.support.tables import cases
 
 import loadmaster as lm
+from loadmaster.core.errors import OutputError
+from loadmaster.core.files import replace_file
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.placement.sequence import StoredKind
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -47,6 +49,14 @@ def load(tmp_path, monkeypatch):
             sys.modules.pop(name, None)
 
     return loader
+
+
+def test_the_file_of_a_factory_is_not_written_over(load, tmp_path):
+    """It is an input of the command, though none of its words is the file's name."""
+    load(CONVOLUTIONS)
+    (file,) = tmp_path.glob("networks_*.py")
+    with pytest.raises(OutputError, match="is an input of this command"):
+        replace_file(file, "times", "the times")
 
 
 def kernels(graph):

@@ -77,6 +77,7 @@ def test_attention_is_recorded_as_the_operators_that_it_consists_of(enabled):
     assert not any("encoder_layer" in kind or "multi_head" in kind for kind in kinds)
 
 
+@pytest.mark.slow
 def test_a_recurrent_training_step_takes_three_times_the_forward_pass():
     step = captured(nn.LSTM(64, 128), STEPS, training=True)
     assert any("rnn_layer_backward" in op.kind for op in step.ops)

@@ -116,6 +116,7 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
         } == {"net/left": 256, "net/right": 256}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [387, 392, 400, 413])
 def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     """Cuts are of the operators that are left; a second look would leave out others."""
@@ -124,6 +125,7 @@ def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     verified([graph], npu(2, 4096))
 
 
+@pytest.mark.slow
 def test_a_part_that_lies_in_another_order_is_needed_by_its_own_dimensions():
     """Transpositions that only rename bytes: each half of the rows is one operand as a whole."""
     graph = graph_of(

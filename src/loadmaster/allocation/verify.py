@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from loadmaster.allocation.problem import Problem
+from loadmaster.core.arguments import require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError, Violation, first_violations
 
@@ -51,6 +52,7 @@ def verify_buffers(
     AllocationError
         If ``offsets`` are not whole numbers.
     """
+    require_type(problem, Problem, "problem", AllocationError)
     return first_violations(broken_rules(problem, whole_offsets(offsets), capacity))
 
 

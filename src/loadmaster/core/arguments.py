@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import signature
@@ -63,7 +63,7 @@ def validate_arguments(
                 if Any not in (kinds := _classes(hint)):
                     require_type(value, kinds, what, error)
                     kind = (*get_args(hint), None)[0]
-                    if get_origin(hint) is Sequence and isinstance(kind, type):
+                    if isinstance(value, Collection) and isinstance(kind, type):
                         for item in value:
                             require_type(item, _classes(kind), f"{what}: an item", error)
                     if isinstance(value, Real) and not isinstance(value, bool):
@@ -87,10 +87,13 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
     if (
         not isinstance(value, wanted)
         or (isinstance(value, bool) and not {bool, object} & {*wanted})
-        or (isinstance(value, str) and Sequence in wanted and str not in wanted)
+        or (isinstance(value, str) and _LISTS & {*wanted} and str not in wanted)
     ):
         titles = dict.fromkeys(_title(kind) for kind in wanted if kind is not NoneType)
         raise error(f"{what} is {_text_of(value)}: give {' or '.join(titles)}")
+
+
+_LISTS = {Sequence, Iterable}
 
 
 def _classes(hint: Any) -> tuple[Any, ...]:

@@ -84,7 +84,9 @@ class Store:
             ) from None
 
 
-def _sound(content: bytes) -> bytes | None:
+def _sound(content: object) -> bytes | None:
     """An entry less its digest, unless it is damaged."""
+    if not isinstance(content, bytes):
+        return None
     own = content[_DIGEST:]
     return own if hashlib.sha256(own).digest() == content[:_DIGEST] else None

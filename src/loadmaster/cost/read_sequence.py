@@ -10,7 +10,7 @@ from typing import Any
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import LoadmasterError, PlacementError
-from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_sequence
+from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_sequence, kernel_work
 from loadmaster.cost.kernels.work_json import FORMAT as WORK
 from loadmaster.cost.kernels.work_json import work_from_object
 from loadmaster.placement.sequence import KernelSequence
@@ -138,4 +138,5 @@ def _with_measured_times(
     from loadmaster.cost.kernels.measured_kernels import tabled
     from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 
-    return tabled(sequence, read_kernel_times(cost), cost)
+    work = {each.name: (each.macs, each.elements, each.bits) for each in kernel_work(graph).kernels}
+    return tabled(sequence, read_kernel_times(cost, work), cost)

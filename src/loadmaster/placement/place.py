@@ -197,14 +197,13 @@ class _Placer:
         ) and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
     def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Located | None:
-        """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
-        with the limits as they are."""
+        """Pack a baseline's placement, with lower limits if necessary."""
 
         def place(limits: Ints) -> PlacementSolution:
             """Return the placement of the simpler strategy within limits; raise PlacementError if
             it has none."""
             other = baseline(name, self.sequence, limits).placement
-            if self.interrupted or other is None or not self._allows(other, limits):
+            if other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
             return replace(first, placement=other)
 

@@ -145,7 +145,7 @@ class _Outcome:
             throughput=Rate(flops / makespan, flops / least),
             inferences_per_second=Rate(inferences / makespan, inferences / least),
             utilisation={
-                name: Rate(b / makespan, max(b / makespan, min(1.0, b / least)))
+                name: Rate(min(1.0, b / makespan), min(1.0, max(b / makespan, b / least)))
                 for name, b in busy.items()
             },
             traffic={

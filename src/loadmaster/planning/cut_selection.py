@@ -26,6 +26,7 @@ from loadmaster.cost.analytical.job_costs import job_tables, mixed_table
 from loadmaster.cost.base import JobTable, job_times
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.goal import require_main_room
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -171,6 +172,7 @@ class CutSelection:
         begun = time.monotonic()
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
+        require_main_room(whole.planner.workload, whole.planner.target)
         self._needed = _LONGER * (time.monotonic() - begun)
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None

@@ -18,9 +18,8 @@ from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Job, Workload, network_timings, require_network
 
 
-def require_room(workload: Workload, target: Target) -> None:
-    """Raise `CapacityError` if no plan can fit into main memory or, on a machine that must copy
-    operands, if the operands of some job exceed the fast memory."""
+def require_main_room(workload: Workload, target: Target) -> None:
+    """Raise `CapacityError` if no plan can fit into main memory, whatever the cuts."""
     main, least = target.main, _least(workload)
     if least > main.capacity:
         raise CapacityError(
@@ -28,7 +27,13 @@ def require_room(workload: Workload, target: Target) -> None:
             f" {format_bytes(least)}, {format_bytes(main.capacity)} available,"
             f" {format_bytes(least - main.capacity)} in excess: {_advice(main)}"
         )
-    if main.in_place or not workload.jobs:
+
+
+def require_room(workload: Workload, target: Target) -> None:
+    """Raise `CapacityError` if no plan can fit into main memory or, on a machine that must copy
+    operands, if the operands of some job exceed the fast memory."""
+    require_main_room(workload, target)
+    if target.main.in_place or not workload.jobs:
         return
     fast = target.memories[1]
     size = {tensor.name: fast.padded(tensor.bytes) for tensor in workload.tensors}

@@ -115,7 +115,8 @@ def plan(
     smaller : Target, optional
         A machine with at most the target's memory, bandwidth, cores and clock. The networks are
         planned for it too, and that plan is returned if it is the better one on the target: so more
-        memory or cores are never slower. A faster clock or link rarely is, where jobs share a link.
+        memory is never slower. More cores, a faster clock or link rarely are, where tiles change or
+        jobs share a link.
     progress : callable, optional
         Called with the name of the stage and the completed share of it.
 

@@ -190,7 +190,7 @@ def _time_and_slowdown(plan: MemoryPlan, seconds: float | None) -> tuple[str, st
 
 def _most_moved(plan: MemoryPlan) -> Table:
     """Make a table of the tensors with the most copied bytes, pieces of a tensor in sum."""
-    division, sizes = plan.division, plan.sequence.sizes
+    division, sizes = plan.division, [tensor.bytes for tensor in plan.sequence.tensors]
     whole = (plan.sequence if division is None else division.whole).tensors
     moved: dict[int, Counter[bool]] = defaultdict(Counter)
     times: dict[int, list[float]] = defaultdict(list)

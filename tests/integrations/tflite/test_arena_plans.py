@@ -78,6 +78,7 @@ def hold(seeds, kernels=frozenset()):
     )
 
 
+@pytest.mark.slow
 def test_plans_of_a_few_random_models_hold():
     assert hold(range(12))[0] > 0
 
@@ -154,6 +155,7 @@ def test_scratch_makes_a_plan_grow_that_does_not_know_it_and_not_one_that_does()
     assert not np.array_equal(first[0], second[0])
 
 
+@pytest.mark.slow
 def test_a_plan_without_scratch_grows_by_no_more_than_was_said():
     files = [random_model(seed).bytes() for seed in range(300, 320)] + [fragmented_model()[0]]
     plans = [planned(data, UNKNOWN) for data in files]

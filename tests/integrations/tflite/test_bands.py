@@ -309,6 +309,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     assert small.plan.head <= found.load + sum(each.bytes for each in small.arena.scratch.buffers)
 
 
+@pytest.mark.slow
 def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
     """Eighty branches, written breadth first: 2^80 sets of operators."""
     model, net = started()

@@ -111,6 +111,7 @@ def chain_of_branches(seed):
     return model.bytes()
 
 
+@pytest.mark.slow
 def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
     """Scratch of the subgraphs' operators included."""
     pytest.importorskip("tflite_micro")

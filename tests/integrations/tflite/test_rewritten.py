@@ -125,6 +125,7 @@ def test_swapped_bands_are_found():
         check_rewritten(old, bytes(wrong))
 
 
+@pytest.mark.slow
 def test_a_wrong_padding_option_is_found():
     """A convolution of a band with the options of another one of the file, which pads otherwise;
     for windows of 1 x 1 that is the same."""

@@ -10,8 +10,9 @@ import numpy as np
 from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import BrokenRules, broken_rules, whole_offsets
+from loadmaster.core.arguments import require_type
 from loadmaster.core.arrays import Ints, Mask
-from loadmaster.core.errors import Violation, first_violations
+from loadmaster.core.errors import AllocationError, Violation, first_violations
 
 
 def verify_banks(
@@ -25,6 +26,7 @@ def verify_banks(
     AllocationError
         If ``offsets`` are not whole numbers.
     """
+    require_type(problem, Problem, "problem", AllocationError)
     return first_violations(broken_bank_rules(problem, memory, whole_offsets(offsets), banks))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -151,7 +153,8 @@ def verify_command(
 
 def _models(texts: list[str] | None) -> list[str]:
     """Return the models of all options, which separate them by commas."""
-    return [model for text in texts or () for model in text.split(",")]
+    several = ([text] if os.path.exists(text) else text.split(",") for text in texts or ())
+    return list(chain.from_iterable(several))
 
 
 def _run_plan(file: Path, models: list[str], reading: Reading, orders: int, seed: int) -> Execution:

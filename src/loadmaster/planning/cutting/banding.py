@@ -21,6 +21,8 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import whole_boxes
 
+MOST_ROWS = 2**20
+"""Rows of a tensor up to which it is cut into bands: time and memory grow with them."""
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
 """Numbers of bands that are tried, four per octave, besides one band per row up to the last."""
 PARTS = (2, 4, 8, 16)
@@ -137,7 +139,7 @@ class AxisView:
         if form is None:
             return None
         axis = self._axis(form.shape)
-        if axis is None or axis not in form.axes:
+        if axis is None or axis not in form.axes or form.shape[axis] > MOST_ROWS:
             return None
         as_many = (self.rows_of(w.tensor) == form.shape[axis] for w in self.fused[number].writes)
         return axis if all(as_many) else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.planning.cutting.banding import MOST_ROWS
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible
@@ -123,6 +124,8 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
         begin, end = window.of(tuple((0, size) for size in form.shape), extent)
         whole = (begin, end) == (0, extent)
         return Need(begin < end, whole, whole)
+    if length > MOST_ROWS:
+        return Need()
     begins, ends = window.of_each(length, extent)
     reached = np.concatenate([[0], np.maximum.accumulate(ends)])
     covered = bool((begins <= reached[:-1]).all()) and int(reached[-1]) == extent

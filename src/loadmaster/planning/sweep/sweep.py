@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -73,7 +73,7 @@ Loader = Callable[[int], Sequence[Graph]]
 def sweep(
     graphs: Any,
     target: Target | str | Path,
-    axes: Sequence[Axis],
+    axes: Iterable[Axis],
     *,
     limits: Limits | None = None,
     load: Loader | None = None,

@@ -8,9 +8,16 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from loadmaster.core.errors import PlanError, package
 
@@ -20,6 +27,18 @@ _GRACE = 0.2
 """Seconds to wait for an interrupt that ended the workers to reach this process."""
 _INTERRUPTS: list[int] = []
 _GO_ON = "finished points are kept: run the same command again"
+
+
+class _Processes(ProcessPoolExecutor):
+    """Processes that start with Ctrl-C blocked, which would end their imports in a traceback."""
+
+    def submit(self, *call: Any, **named: Any) -> Future[Any]:
+        """Submit a call; the first starts the processes, which inherit what is blocked."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(*call, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -38,7 +57,7 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
     _INTERRUPTS.clear()
     with (
         _interrupts_noted(),
-        ProcessPoolExecutor(
+        _Processes(
             count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt
         ) as executor,
     ):
@@ -90,6 +109,7 @@ def _end_at_interrupt() -> None:
     """Initialise a worker so that Ctrl-C ends it, instead of returning a plan stopped early."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextmanager

@@ -62,10 +62,11 @@ class _Flow:
 
     def wanted(self, operators: Iterable[str], made: Set[str]) -> Set[str]:
         """The results that operators of one job must write, because others use them."""
+        mine = set(operators)
         return {
             name
             for name in made
-            if name in self.outputs or not self.readers.get(name, set()) <= set(operators)
+            if name in self.outputs or not self.readers.get(name, set()) <= mine
         }
 
 

@@ -18,6 +18,11 @@ from loadmaster.targets.hardware import Core
 
 _WIDTHS = {"int8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
 """Bits of the precisions that networks are planned at."""
+_POSITIVE = (
+    *("read_bandwidth", "write_bandwidth", "alignment", "burst"),
+    *("rows", "columns", "accumulator", "noc_bandwidth", "weight_loading"),
+)
+"""Figures of memories and cores that are not 0."""
 _LARGEST_FLOAT = 1e100
 """More than any figure of a machine, and far from overflow when figures are multiplied."""
 
@@ -67,10 +72,10 @@ def numbers(facts: Facts) -> Iterator[str]:
             yield _outside(what, value, _LARGEST_FLOAT)
     if not target.memories:
         yield "the target has no memory"
-    for memory in target.memories:
-        for name in ("read_bandwidth", "write_bandwidth", "alignment"):
-            if getattr(memory, name) == 0:
-                yield f"{name} of {_label(memory)} is 0"
+    for part in (*target.memories, *target.cores):
+        for name in _POSITIVE:
+            if getattr(part, name, None) == 0:
+                yield f"{name} of {_label(part)} is 0"
 
 
 def _outside(what: str, value: float, limit: float) -> str:

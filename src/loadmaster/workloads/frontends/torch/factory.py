@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import ModelError, error_text
+from loadmaster.core.files import protect
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.graph import Graph
 
@@ -119,6 +120,7 @@ def _find_factory(spot: str) -> Callable[..., Any]:
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     except Exception as error:
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
+    protect([getattr(module, "__file__", None) or ""])
     factory = getattr(module, attribute, None)
     if not callable(factory):
         known = [
