@@ -390,7 +390,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (27_744, 25, 20),
     "cli": (15_700, 24, 6),
-    "core": (11_339, 17, 10),
+    "core": (11_352, 17, 10),
     "cost": (30_581, 30, 37),
     "integrations": (98_530, 63, 87),
     "mapping": (20_053, 34, 37),

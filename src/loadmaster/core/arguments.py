@@ -63,8 +63,9 @@ def validate_arguments(
                 if Any not in (kinds := _classes(hint)):
                     require_type(value, kinds, what, error)
                     kind = (*get_args(hint), None)[0]
-                    if isinstance(value, Collection) and isinstance(kind, type):
-                        for item in value:
+                    items = value if isinstance(value, Collection) else ()
+                    if get_origin(hint) in _LISTS and isinstance(kind, type):
+                        for item in items:
                             require_type(item, _classes(kind), f"{what}: an item", error)
                     if isinstance(value, Real) and not isinstance(value, bool):
                         value = int(value) if isinstance(value, Integral) else float(value)
