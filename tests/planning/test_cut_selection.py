@@ -33,7 +33,11 @@ class Planner:
         job = SimpleNamespace(
             ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1
         )
-        return SimpleNamespace(jobs=[job] * self.jobs, networks=())
+        return SimpleNamespace(jobs=[job] * self.jobs, networks=(), tensors=())
+
+    @property
+    def target(self):
+        return SimpleNamespace(main=SimpleNamespace(capacity=0))
 
     def quick_score(self):
         return Score(0, 0, self.seems, self.seems)
