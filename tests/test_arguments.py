@@ -92,6 +92,25 @@ def test_lists_are_of_the_items_that_are_needed():
 
 
 @pytest.mark.slow
+def test_whatever_can_be_iterated_over_is_a_list():
+    target, graph, banks = lm.target("edge-npu"), lm.load("onnx:squeezenet"), [lm.Bank("sram", 64)]
+    assert lm.lower({1: graph}.values(), target) == lm.lower([graph], target)
+    assert lm.parse_axes(iter(["bandwidth=1GB/s,2GB/s"])) == lm.parse_axes("bandwidth=1GB/s,2GB/s")
+    assert lm.allocate_banks(([0], [2], [8]), iter(banks)).memory == ("sram",)
+    steps = lm.read_sequence(graph, "optane-server")
+    options = {"strategy": "first-touch", "mode": "static"}
+    sizes = np.array([steps.peak_bytes // 2, 2 * steps.peak_bytes])
+    for limits in (sizes, {"50%", f"{sizes[1]} B"}):
+        assert [each.limit for each in lm.slowdown_curve(steps, limits, **options)] == [*sizes]
+    after, release = np.array([[0], [0]])[:, :0], {0: 0.0, 1: 0.0}.values()
+    assert lm.map_dependent_jobs(two_jobs(), 1e9, after, release=release).makespan == 2.0
+
+
+def two_jobs():
+    ones = np.ones((2, 1))
+    return lm.JobAnalysis(("a", "b"), ("c",), ones, 0 * ones, np.ones(2, dtype=np.int64))
+
+
 def test_sweeps_and_sizes_read_networks_as_plans_do():
     axis = lm.parse_axis("scratchpad=1MiB,2MiB")
     options = {"cut": "none", "effort": "test"}

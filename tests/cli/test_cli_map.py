@@ -104,6 +104,13 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     assert missed.returncode == 3
 
 
+@pytest.mark.parametrize("above", ["\t\n", ",,,\n", '"",\n', "\n"])
+def test_lines_without_text_above_the_header_are_left_out(above, tmp_path):
+    (tmp_path / "list.csv").write_text(f"{above}K,C,Y,X,R,S,type\n8,8,8,8,3,3,1\n,,,,,,\n")
+    done = printed("map list.csv --target m3e-s2 --samples 5", cwd=tmp_path)
+    assert len(done["jobs"]) == 1
+
+
 def test_networks_of_one_name_are_kept_apart_and_only_deadlines_are_counted(folder):
     options = "onnx:squeezenet onnx:squeezenet --target m3e-s2 --precision int8 --samples 20"
     timing = "--period squeezenet=1ms --deadline squeezenet-2=1us"

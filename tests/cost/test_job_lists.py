@@ -72,7 +72,7 @@ def test_columns_come_in_any_order_and_case(tmp_path):
         *cases(r"""
             K,C,Y,X,R,S\n1,1,1,1,1,1 | list.csv:1: column 'type' is missing
             K,C,Y,X,R,S,type,stride\n | list.csv:1:8: column 'stride' is not known
-            K,C,Y,X,R,S,type,k\n | list.csv:1:8: column 'k' is there twice
+            K,C,Y,X,R,S,type,k\n | list.csv:1:8: column 'K' is there twice
         """),
         *(
             (HEADER + rows, message)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in table.columns:
         raise AllocationError(
-            f"{source}:1: column 'offset' is missing: give a solution, as `loadmaster"
+            f"{table.top}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
@@ -129,12 +129,12 @@ class _CsvTable:
     """A header and rows of cells, where they stand in the file, and the problem that they are."""
 
     def __init__(self, text: str, source: str) -> None:
-        self.header, self.rows = table_of(
+        self.top, self.header, self.rows = table_of(
             text, source, _NEEDED, _OPTIONAL, AllocationError, _SYNONYMS
         )
         if ("upper" in self.header) == ("end" in self.header):
             raise AllocationError(
-                f"{source}:1: give either 'upper' (exclusive) or 'end' (inclusive)"
+                f"{self.top}: give either 'upper' (exclusive) or 'end' (inclusive)"
             )
         self.columns = self._columns()
 
@@ -260,7 +260,7 @@ def write_buffers(
     path: str | Path,
     problem: Problem,
     offsets: Ints | None = None,
-    memory: Sequence[str] | None = None,
+    memory: Iterable[str] | None = None,
 ) -> Path:
     """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the
     file appears whole or not at all.
@@ -274,7 +274,7 @@ def write_buffers(
 
 
 def format_buffers(
-    problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None
+    problem: Problem, offsets: Ints | None = None, memory: Iterable[str] | None = None
 ) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
     columns: dict[str, list[str]] = {"id": [problem.name(i) for i in range(len(problem))]}
@@ -314,7 +314,7 @@ def _alias_columns(problem: Problem) -> dict[str, list[str]]:
 
 
 def _memory_columns(
-    allowed: AllowedMemories | None, memory: Sequence[str] | None
+    allowed: AllowedMemories | None, memory: Iterable[str] | None
 ) -> dict[str, list[str]]:
     """Return the columns ``memory``, ``prefers`` and ``accesses``, each only if a buffer needs
     it."""

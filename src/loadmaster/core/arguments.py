@@ -98,9 +98,11 @@ _LISTS = {Sequence, Iterable}
 
 
 def _classes(hint: Any) -> tuple[Any, ...]:
-    """Return the classes that an annotation allows; those of numbers include NumPy's."""
+    """Return the classes that an annotation allows; those of numbers include NumPy's, and paths all
+    that stand for one."""
     parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    return tuple({int: Integral, float: Real}.get(part, get_origin(part) or part) for part in parts)
+    wider = {int: Integral, float: Real, Path: PathLike}
+    return tuple(wider.get(part, get_origin(part) or part) for part in parts)
 
 
 def as_whole(value: object) -> int | None:

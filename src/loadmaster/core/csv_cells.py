@@ -78,7 +78,7 @@ def read_text(path: str | Path, error: type[LoadmasterError] = JobError) -> str:
 
 def header_of(text: str) -> tuple[str, ...]:
     """Column names in lower case, from the first line that is not empty; () for an empty text."""
-    first = next((line for line in text.splitlines() if line.strip(" ,")), "")
+    first = next((line for line in text.splitlines() if line.strip(' \t,"')), "")
     return tuple(name.strip().strip('"').lower() for name in first.split(","))
 
 
@@ -87,7 +87,7 @@ def rows_of(
 ) -> Iterator[CsvRow]:
     """Yield the rows below the header of a table, of which there is at least one. Raises
     `JobError`, see :func:`table_of`."""
-    _, rows = table_of(text, source, needed, optional)
+    *_, rows = table_of(text, source, needed, optional)
     if not rows:
         raise JobError(f"{source}: holds a header and no rows: add some")
     yield from rows
@@ -100,10 +100,11 @@ def table_of(
     optional: Sequence[str] = (),
     error: type[LoadmasterError] = JobError,
     synonyms: Iterable[tuple[str, str]] = (),
-) -> tuple[tuple[str, ...], list[CsvRow]]:
-    """Return the names of the columns and the rows below the header; columns are found by name, or
-    by one of its ``synonyms`` (synonym, name), in any order and case. Lines without any text are
-    left out.
+) -> tuple[str, tuple[str, ...], list[CsvRow]]:
+    """Return the place of the header, the names of its columns, and the rows below.
+
+    Columns are found by name, or by one of its ``synonyms`` (synonym, name), in any order and case.
+    Lines without any text are left out.
 
     Raises
     ------
@@ -114,7 +115,7 @@ def table_of(
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: tuple[str, ...] = ()
     rows: list[CsvRow] = []
-    begun = 1
+    top, begun = "", 1
     try:
         for line in reader:
             place, begun = f"{source}:{begun}", reader.line_num + 1
@@ -122,7 +123,7 @@ def table_of(
             if not any(cells):
                 continue
             if not header:
-                header = _header(cells, place, needed, optional, error, dict(synonyms))
+                top, header = place, _header(cells, place, needed, optional, error, dict(synonyms))
                 continue
             if len(cells) != len(header):
                 raise error(
@@ -133,8 +134,8 @@ def table_of(
     except csv.Error as wrong:
         raise error(f"{source}:{begun}: is not CSV: {wrong}") from None
     if not header:
-        raise error(f"{source}:1: is empty: write a header such as {','.join(needed)}")
-    return header, rows
+        raise error(f"{source}:1: is empty: write a header with {','.join(needed)}")
+    return top, header, rows
 
 
 def _header(
@@ -156,7 +157,7 @@ def _header(
                 f" {','.join(known.values())}"
             )
         if name in names[: position - 1]:
-            raise error(f"{place}:{position}: column {cell!r} is there twice: keep one")
+            raise error(f"{place}:{position}: column {name!r} is there twice: keep one")
     for name in needed:
         if name not in names:
             raise error(f"{place}: column {name!r} is missing: add it")

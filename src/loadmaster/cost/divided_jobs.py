@@ -4,7 +4,7 @@ mapping jobs that may be divided."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> li
 
 @validate_arguments(JobError)
 def divide_jobs(
-    sources: Sequence[str],
+    sources: Iterable[str],
     target: Target,
     bandwidth: float,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,7 +62,7 @@ def _search(
         (rank, problem.spending(extra), waits)
         for rank in problem.ranks()
         for extra in spending
-        for waits in (False, True)[: 1 + problem.is_released_later]
+        for waits in (False, True)[: 1 + problem.may_wait]
     ]
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
@@ -134,7 +134,7 @@ class _DispatchProblem:
         self.graph = task_graph(edges, group.jobs)
         # As the ends are: whole picoseconds.
         self.release = np.rint(release * PICOSECONDS)
-        self.is_released_later = bool(self.release.any())
+        self.may_wait = bool(self.release.any() and np.isfinite(self.due).any())
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask, waits: bool) -> _Attempt:
@@ -181,7 +181,7 @@ class _DispatchProblem:
         self, priority: Floats, allowed: Mask, waits: bool, generator: np.random.Generator
     ) -> _Start:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
-        waits ^= self.is_released_later and generator.random() < 0.1
+        waits ^= self.may_wait and generator.random() < 0.1
         if self.group.cores == 1 or generator.random() < 0.5:
             return perturbed(priority, generator), allowed, waits
         allowed = allowed.copy()
@@ -217,11 +217,11 @@ def _durations(group: Group) -> tuple[Ints, int]:
 def map_dependent_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
-    after: Sequence[Sequence[int]],
+    after: Iterable[Sequence[int]],
     *,
-    release: Sequence[float] | Floats | None = None,
-    due: Sequence[float] | Floats | None = None,
-    weight: Sequence[float] | Floats | None = None,
+    release: Iterable[float] | None = None,
+    due: Iterable[float] | None = None,
+    weight: Iterable[float] | None = None,
     objective: str = "makespan",
     strategy: str = "auto",
     allocator: str = "demand",
@@ -256,7 +256,7 @@ def map_dependent_jobs(
     times = [_per_job(name, group.jobs, *values) for name, values in given.items()]
     if times[0].max() > 3600:
         raise MappingError("release: a job would come after more than an hour: map earlier ones")
-    problem = _DispatchProblem(group, after, *times)
+    problem = _DispatchProblem(group, tuple(after), *times)
     began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))
@@ -287,12 +287,10 @@ def map_dependent_jobs(
     return replace(found, status="feasible") if best.value[0] else found
 
 
-def _per_job(
-    name: str, count: int, values: Sequence[float] | Floats | None, usual: float
-) -> Floats:
+def _per_job(name: str, count: int, values: Iterable[float] | None, usual: float) -> Floats:
     """Return one number for each job, ``usual`` if none are given; raise MappingError for negative
     or missing ones, and for infinite ones other than due times."""
-    result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
+    result = np.full(count, usual) if values is None else np.array([*values], dtype=np.float64)
     if (
         result.shape != (count,)
         or not (result >= 0).all()

@@ -3,13 +3,14 @@ slowdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, deferred_interrupts, no_progress
+from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.place import place
 from loadmaster.placement.sequence import KernelSequence
@@ -34,7 +35,7 @@ class SmallestFast:
 @validate_arguments(PlacementError)
 @deferred_interrupts()
 def slowdown_curve(
-    sequence: KernelSequence, limits: Sequence[int], **options: Any
+    sequence: KernelSequence, limits: Iterable[int | str], **options: Any
 ) -> tuple[MemoryPlan | CapacityError, ...]:
     """Place a sequence under each of several limits on the fast memory, in bytes; the result for an
     infeasible limit is the error.
@@ -44,7 +45,8 @@ def slowdown_curve(
     After Ctrl-C the last placement is used for all larger limits.
     """
     found: list[MemoryPlan | CapacityError] = []
-    for limit in sorted(limits):
+    whole = sequence.peak_bytes
+    for limit in sorted(parse_bytes_of(n, whole) if isinstance(n, str) else n for n in limits):
         before = found[-1] if found else None
         if (
             isinstance(before, MemoryPlan)

@@ -8,7 +8,7 @@ load fits, the buffers that cannot be in it together become a cut, and the progr
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ _BUDGET_DIVISOR = 20
 @validate_arguments(AllocationError)
 def allocate_banks(
     buffers: BuffersLike,
-    memories: Sequence[Bank],
+    memories: Iterable[Bank],
     *,
     cost: Any = None,
     strategy: str = "auto",
@@ -103,7 +103,7 @@ def allocate_banks(
     AllocationError
         If the problem or a memory is malformed, or a demand is not supported.
     """
-    banks = check_banks(memories)
+    banks = check_banks(tuple(memories))
     problem = aligned(problem_of_banks(buffers, **demands), alignment)
     check_limits(None, time_limit, seed, threads)
     if problem.reserved:

@@ -219,7 +219,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
         values["link_prices"] = ((1.0, 0.0), problem.energy_prices)
     if goal.urgent:
         values["urgent_networks_first"] = (False, True)
-    if goal.release.any():
+    if goal.release.any() and (goal.latency_network or any(due for *_, due in goal.timings())):
         values["wait_for_releases"] = (False, True)
     return values
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.arguments import validate_arguments
@@ -76,7 +76,7 @@ def plain(value: Quantity | str) -> float | str:
 
 
 @validate_arguments(TargetError)
-def parse_axes(texts: str | Sequence[str]) -> tuple[Axis, ...]:
+def parse_axes(texts: str | Iterable[str]) -> tuple[Axis, ...]:
     """Read ``scratchpad=1MiB:32MiB``, ``cores.ws.count=1:4``, ``bandwidth=4GB/s,10GB/s``,
     ``dram.energy=10pJ/B:40pJ/B:10pJ/B``; one text or several.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
@@ -81,7 +81,7 @@ _MOST_OPERATORS = 1_000_000
 
 @validate_arguments(PlanError)
 def lower(
-    graphs: Sequence[Graph],
+    graphs: Iterable[Graph],
     target: Target,
     *,
     mini_batches: int = 1,
@@ -107,6 +107,7 @@ def lower(
         Jobs in an order in which one core could run them. Time and memory are linear in operators x
         mini-batches.
     """
+    graphs = tuple(graphs)
     if not graphs:
         raise PlanError("there is no network to plan: give at least one")
     most = max(1, _MOST_OPERATORS // max(1, sum(len(graph.ops) for graph in graphs)))
