@@ -390,7 +390,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (27_751, 25, 20),
     "cli": (15_700, 24, 6),
-    "core": (11_372, 17, 10),
+    "core": (11_369, 17, 10),
     "cost": (30_583, 30, 37),
     "integrations": (98_655, 63, 87),
     "mapping": (20_066, 34, 37),

@@ -62,11 +62,12 @@ def validate_arguments(
                 what, hint = f"{function.__name__}: {name}", hints()[name]
                 if Any not in (kinds := _classes(hint)):
                     require_type(value, kinds, what, error)
-                    kind = (*get_args(hint), None)[0]
-                    items = value if isinstance(value, Collection) else ()
-                    if get_origin(hint) in _LISTS and isinstance(kind, type):
-                        for item in items:
-                            require_type(item, _classes(kind), f"{what}: an item", error)
+                    # An iterator would be used up.
+                    if get_origin(hint) in _LISTS and isinstance(value, Collection):
+                        (kind,) = get_args(hint)
+                        what = f"{what}: an item"
+                        for item in value if isinstance(kind, type) else ():
+                            require_type(item, _classes(kind), what, error)
                     if isinstance(value, Real) and not isinstance(value, bool):
                         value = int(value) if isinstance(value, Integral) else float(value)
                     if name == "seed" and not 0 <= value < 2**63:
@@ -97,6 +98,7 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
 _LISTS = {Sequence, Iterable}
 
 
+@cache
 def _classes(hint: Any) -> tuple[Any, ...]:
     """Return the classes that an annotation allows; those of numbers include NumPy's, and paths all
     that stand for one."""
