@@ -159,7 +159,7 @@ def smallest_budget(case, module):
     """What a refusal says can be kept."""
     with pytest.raises(BudgetError) as refused:
         results(case, module, with_plan, memory="1 KiB", refine_after=0)
-    return int(re.search(r"smallest budget that works is (\d+) bytes", str(refused.value))[1])
+    return int(re.search(r"works for this graph is (\d+) bytes", str(refused.value))[1])
 
 
 def check(case):

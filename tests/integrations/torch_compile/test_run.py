@@ -357,3 +357,16 @@ def test_a_training_step_that_trains_nothing_is_refused():
     work = replace(inference(nn.ReLU(), torch.randn(16, 64)), training=True)
     with pytest.raises(ModelError, match="the loss depends on no parameter that is trained"):
         comparison.compare(work, {"fast_memory": 1 << 30}, 1, False)
+
+
+def test_more_tokens_than_a_model_has_positions_are_refused():
+    pytest.importorskip("transformers")
+    module = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=16))
+    with pytest.raises(ModelError, match=r"6 tokens of the prompt .* 16 positions; generate 10 or"):
+        generation.Decoder(module, torch.zeros(1, 6), 11)
+
+
+def test_a_factory_that_fails_is_named_before_tokens_are_generated(tmp_path):
+    spot = "tests.support.factories:failing"
+    with pytest.raises(ModelError, match=f"^torch:{spot}: the factory failed: ValueError: why$"):
+        generation._write_weights(spot, tmp_path / "weights")

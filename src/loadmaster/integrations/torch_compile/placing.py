@@ -568,8 +568,8 @@ class GraphSearch:
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at"
             f" once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results"
             " and others that do not move; with kernels in these blocks the smallest budget that"
-            f" works is {whole} bytes ({format_bytes(whole)}{objects}), if results of earlier"
-            f" steps are dropped; {_advice(problem, failed, least)}",
+            f" works for this graph is {whole} bytes ({format_bytes(whole)}{objects}), if results"
+            f" of earlier steps are dropped; {_advice(problem, failed, least)}",
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable, error_text
+from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
@@ -56,11 +56,8 @@ def run(
         raise RuntimeUnavailable("device cuda: no GPU can be used here")
     made = factory_of(spot, batch, dims)
     torch.manual_seed(0)
-    try:
-        with torch.device(device):
-            example = made()
-    except Exception as error:
-        raise ModelError(f"torch:{spot}: the factory failed: {error_text(error)}") from error
+    with torch.device(device):
+        example = made()
     match example:
         case (torch.nn.Module() as module, inputs, *_):
             module.train(training)

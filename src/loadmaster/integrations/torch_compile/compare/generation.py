@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -74,7 +75,14 @@ class Decoder:
         from transformers import StaticCache
 
         self.call, self.given = module if call is None else call, prompt
-        self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
+        length = prompt.shape[1] + tokens
+        most = getattr(module.config, "max_position_embeddings", None) or length
+        if length > most:
+            raise ModelError(
+                f"--generate {tokens}: with the {prompt.shape[1]} tokens of the prompt these exceed"
+                f" the model's {most} positions; generate {most - prompt.shape[1]} or fewer"
+            )
+        self.cache = StaticCache(config=module.config, max_cache_len=length)
         self.position = 0
 
     def next(self) -> int:
@@ -239,6 +247,11 @@ def _answer(**row: Any) -> None:
     print(json.dumps(row), file=sys.__stdout__, flush=True)
 
 
+def _reason(errors: str) -> str:
+    """Return the last line that a process has written, without the name of an error of ours."""
+    return re.sub(r"^loadmaster\.\S+: ", "", errors.strip().rpartition("\n")[2])
+
+
 @dataclass
 class Way:
     """One method of generating tokens, its process and its measurements."""
@@ -260,10 +273,7 @@ class Way:
                 self.process.stdin.flush()  # type: ignore[union-attr]
             if line := self.process.stdout.readline():  # type: ignore[union-attr]
                 return dict(json.loads(line))
-        self.failed = (
-            self.errors.read_text().strip().splitlines()
-            or [f"ended by signal {self.process.wait()}"]
-        )[-1]
+        self.failed = _reason(self.errors.read_text()) or f"ended by signal {self.process.wait()}"
         return {}
 
     def next(self) -> None:
@@ -281,7 +291,7 @@ class Way:
         libraries."""
         with contextlib.suppress(OSError):
             if self.mark is not None:
-                return self.mark.bytes() - self.empty
+                return max(self.mark.bytes() - self.empty, 0)
         return None
 
     def figures(self) -> dict[str, Any]:
@@ -388,11 +398,7 @@ def _write_weights(spot: str, path: Path) -> int:
         [sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise ModelError(
-            (done.stderr.strip().splitlines() or [f"torch:{spot}: it cannot be made"])[
-                -1
-            ].partition("Error: ")[2]
-        )
+        raise ModelError(_reason(done.stderr) or f"torch:{spot}: it cannot be made")
     return path.stat().st_size
 
 

@@ -81,9 +81,19 @@ def as_made(source: str, precision: str | None) -> None:
 def factory_of(
     spot: str, batch: int | None = None, dims: Mapping[str, int] | None = None
 ) -> Callable[[], Any]:
-    """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
+    """Return the function ``module.path:factory`` with all arguments bound. It and its calls raise
+    `ModelError`."""
     with labelled(f"torch:{spot}"):
-        return _bind(_find_factory(spot), batch, dims or {})
+        bound = _bind(_find_factory(spot), batch, dims or {})
+
+    def made() -> Any:
+        """Return what the factory returns."""
+        try:
+            return bound()
+        except Exception as error:
+            raise ModelError(f"torch:{spot}: the factory failed: {error_text(error)}") from error
+
+    return made
 
 
 def require_torch(oldest: tuple[int, int] = VERSION) -> None:
