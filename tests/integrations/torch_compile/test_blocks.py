@@ -318,6 +318,14 @@ CASES = {
         16,
         1,
     ),
+    "its gradients as it is": (
+        lambda g, x, w, m, v, none: aten.native_batch_norm_backward(
+            g, x, w, m, v, none, none, False, 1e-5, [True] * 3
+        ),
+        [*_tensors("8x24x9x9 8x24x9x9 24 24 +24"), torch.empty(0)],
+        16,
+        1,
+    ),
     "layer norm": (
         lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5),
         "4x30x64 64 64",

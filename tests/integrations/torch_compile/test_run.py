@@ -293,6 +293,25 @@ def test_every_way_begins_with_the_same_state(training):
     assert result["max_difference_eager"] < 1e-4
 
 
+def test_an_expanded_input_is_restored():
+    base = torch.arange(8.0)
+    begun = comparison.Snapshot(nn.Identity(), {"x": base.expand(4, 8), "none": base[:0]})
+    base.mul_(2)
+    begun.restore(None)
+    assert torch.equal(base, torch.arange(8.0))
+
+
+def test_a_block_in_two_containers_is_recomputed_once_and_is_as_before_afterwards():
+    shared, *others = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3))
+    others[0].forward = own = others[1].__call__
+    module = nn.ModuleDict({"encoder": nn.ModuleList([shared, *others]), "decoder": shared})
+    assert len(rivals.blocks_of(module)) == 3
+    with rivals.checkpointed(module):
+        shared(torch.rand(2, 4, requires_grad=True)).sum().backward()
+    assert "forward" not in vars(shared) | vars(others[1])
+    assert others[0].forward is own
+
+
 @pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
 def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
     module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=layer(8, 8))

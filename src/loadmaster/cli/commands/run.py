@@ -99,6 +99,19 @@ def run_command(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
         )
     if generate is not None:
+        given = {
+            "--training": reading.training,
+            "--batch": reading.batch,
+            "--dim": reading.dims,
+            "--optimizer": optimizer,
+            "--mode": mode != "async",
+            "--device": device != "cpu",
+        }
+        if left_out := " or ".join(name for name, is_given in given.items() if is_given):
+            raise ModelError(
+                f"--generate has no {left_out}: it takes the module and prompt of the factory as"
+                " they are, and generates on the CPU"
+            )
         _generate(model, fast, generate, slow_memory, compare, out, output)
         return
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
@@ -161,7 +174,7 @@ def _generate(
         result = versioned(GenerationJson, found)
         files = output.publish(place, {"generate.json": result})
     output.show(result, lambda: _generation_table(result), files)
-    _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
+    _exit_if_wrong(result["tokens_equal"] is not False, result, "tokens differ between the ways")
 
 
 def _generation_table(result: dict[str, Any]) -> list[PagePart]:
@@ -191,11 +204,16 @@ def _generation_table(result: dict[str, Any]) -> list[PagePart]:
                 ">against it": against,
             }
         )
+    disk = "Nothing is read from the disk"
+    if result["moved_bytes"]:
+        disk = (
+            f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows"
+            f" {result['disk_tokens_per_second']:.3g} tokens per second"
+            f" ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
+        )
     limits = (
-        f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows"
-        f" {result['disk_tokens_per_second']:.3g} tokens per second"
-        f" ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used). Of a token, kernels"
-        f" take {format_seconds(result['kernel_seconds'])}, waiting for copies"
-        f" {format_seconds(result['waiting_seconds'])}: limited by the {result['limited_by']}"
+        f"{disk}. Of a token, kernels take {format_seconds(result['kernel_seconds'])}, waiting for"
+        f" copies {format_seconds(result['waiting_seconds'])}: limited by the"
+        f" {result['limited_by']}"
     )
     return [Line(title), Table(rows, limits)]

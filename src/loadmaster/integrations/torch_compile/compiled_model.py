@@ -443,10 +443,11 @@ class CompiledModel:
             return
         for plan in self.last_step_graphs:
             if plan.refused is not None and plan.refused.smallest > budget:
+                whole = format_bytes(self.unmoved_peak + self.objects)
                 raise BudgetError(
-                    f"fast_memory {share:.4g} of what a step takes"
-                    f" ({format_bytes(self.unmoved_peak)}) is {format_bytes(budget)}, which is too"
-                    f" small: {plan.refused.why}"
+                    f"fast_memory {share:.4g} of what a step takes ({whole}) is"
+                    f" {format_bytes(budget + self.objects)}, which is too small:"
+                    f" {plan.refused.why}"
                 )
 
     def record_unplanned_step(self, optimizer: torch.optim.Optimizer, reason: str) -> None:

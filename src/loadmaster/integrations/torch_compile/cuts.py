@@ -226,12 +226,14 @@ def _layer_norm(call: Call) -> Iterator[Cut]:
 
 def _channels(call: Call) -> Iterator[Cut]:
     """Cut by channels: dimension 1 of images, dimension 0 of vectors."""
-    dims = [int(isinstance(a, View) and len(a.size) > 1) for a in call.arguments]
-    results = [
-        WHOLE if view is None or view.size == (0,) else int(len(view.size) > 1)
-        for view in call.results
-    ]
-    yield along(call, dims, results)
+
+    def channels(view: Any) -> int:
+        """Return the dimension of an operand or result; `WHOLE` without one, as statistics that
+        are not computed."""
+        has = isinstance(view, View) and view.size != (0,)
+        return int(len(view.size) > 1) if has else WHOLE
+
+    yield along(call, [*map(channels, call.arguments)], [*map(channels, call.results)])
 
 
 def _planes(call: Call) -> Iterator[Cut]:

@@ -52,12 +52,20 @@ def optimizer_of(name: str | None, module: nn.Module) -> Optimizer | None:
     return OPTIMIZERS[name](module.parameters())
 
 
+def _once(tensor: Tensor) -> Tensor:
+    """Return a view of an expanded tensor with each element once, which can be written."""
+    for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
+        if stride == 0:
+            tensor = tensor.narrow(dim, 0, min(tensor.shape[dim], 1))
+    return tensor
+
+
 class Snapshot:
     """Values of a module's parameters and buffers, and of its inputs, to restore after steps."""
 
     def __init__(self, module: nn.Module, inputs: Any) -> None:
         self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
-        tensors = (*module.parameters(), *module.buffers(), *_tensors(inputs))
+        tensors = map(_once, (*module.parameters(), *module.buffers(), *_tensors(inputs)))
         self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def restore(self, optimizer: Optimizer | None) -> None:

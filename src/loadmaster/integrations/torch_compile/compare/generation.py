@@ -11,9 +11,9 @@ budget plus the bytes of libraries.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from loadmaster.core.errors import ModelError, RuntimeUnavailable, package
+from loadmaster.core.errors import (
+    LoadmasterError,
+    ModelError,
+    RuntimeUnavailable,
+    error_text,
+    package,
+)
 from loadmaster.core.provenance import Label
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.integrations.torch_compile.compare.measurement import (
@@ -53,7 +59,7 @@ _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = (
 )
 WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
 _LIMITED = (_MAPPED, _PARTLY, _ON_DISK)
-_WEIGHTS = "weights.safetensors"
+_WEIGHTS, _PROMPT = "weights.safetensors", "prompt.pt"
 _GROUPS = Path("/sys/fs/cgroup/memory")
 _LIBRARY_BYTES = 64 << 20
 """Bytes of a control group's limit for Python and libraries."""
@@ -115,7 +121,9 @@ def _make_module(spot: str) -> tuple[nn.Module, torch.Tensor]:
         not isinstance(module, nn.Module)
         or not hasattr(module, "generate")
         or not isinstance(prompt, torch.Tensor)
+        or prompt.dim() != 2
         or len(prompt) != 1
+        or not prompt.numel()
     ):
         raise ModelError(
             f"torch:{spot}: --generate needs a language model of transformers and a batch of one"
@@ -124,31 +132,54 @@ def _make_module(spot: str) -> tuple[nn.Module, torch.Tensor]:
     return module.eval(), prompt
 
 
-def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
-    """Replace a module's parameters and buffers by tensors mapped from a file, and return the
-    module."""
+def _with_weights_of(module: nn.Module, path: Path, mapped_from_file: bool = True) -> nn.Module:
+    """Replace a module's parameters and buffers by tensors mapped from a file, or else their
+    values, and return the module."""
     from safetensors.torch import load_file
 
     state, mapped = module.state_dict(keep_vars=True), load_file(path)
     same = {
         id(state[name]): tensor for name, tensor in mapped.items()
     }  # of tied weights the file has one
-    module.load_state_dict({name: same[id(tensor)] for name, tensor in state.items()}, assign=True)
+    values = {name: same[id(tensor)] for name, tensor in state.items()}
+    module.load_state_dict(values, assign=mapped_from_file)
     module.tie_weights()
     return module
 
 
-def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
-    """Generate a token for each line on the standard input, by method ``way``; see `WAYS`."""
+def worker(task: str, *arguments: str) -> None:
+    """Save or generate in a process of its own, whose errors are answers."""
     import warnings
 
     warnings.simplefilter("ignore")
+    try:
+        (_save if task == "save" else _generate)(*arguments)
+    except LoadmasterError as error:
+        _answer(failed=str(error))
+    except Exception as error:
+        _answer(failed=error_text(error))
+
+
+def _save(spot: str, folder: str) -> None:
+    """Write a module's weights and its prompt to a folder, which all methods read."""
+    from safetensors.torch import save_model
+
+    module, prompt = _make_module(spot)
+    save_model(module, f"{folder}/{_WEIGHTS}")
+    torch.save(prompt, f"{folder}/{_PROMPT}")
+    _answer()
+
+
+def _generate(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
+    """Generate a token for each line on the standard input, by method ``way``; see `WAYS`."""
     return_freed_memory()
     _warm_up(spot, way)
+    gc.collect()
+    return_freed_blocks()
     path = Path(folder) / _WEIGHTS
     _answer()
     sys.stdin.readline()
-    module, prompt = _make_module(spot)
+    module, prompt = _make_module(spot)[0], torch.load(Path(folder) / _PROMPT)
     model = None
     if way == "loadmaster":
         from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
@@ -219,6 +250,8 @@ def _warm_up(spot: str, way: str) -> None:
 
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
     """Return the module as method ``way`` runs it."""
+    if way not in (_MAPPED, WAYS[0]):
+        _with_weights_of(module, path, mapped_from_file=False)
     if way == _MAPPED:
         own = path.with_stem(
             "mapped"
@@ -247,9 +280,9 @@ def _answer(**row: Any) -> None:
     print(json.dumps(row), file=sys.__stdout__, flush=True)
 
 
-def _reason(errors: str) -> str:
-    """Return the last line that a process has written, without the name of an error of ours."""
-    return re.sub(r"^loadmaster\.\S+: ", "", errors.strip().rpartition("\n")[2])
+def _answer_of(line: str) -> dict[str, Any]:
+    """Return a worker's answer; without a line, that the process has failed."""
+    return dict(json.loads(line)) if line else {"failed": "its process was ended"}
 
 
 @dataclass
@@ -258,7 +291,6 @@ class Way:
 
     name: str
     process: subprocess.Popen[str]
-    errors: Path
     empty: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
@@ -271,14 +303,14 @@ class Way:
             if go:
                 self.process.stdin.write("\n")  # type: ignore[union-attr]
                 self.process.stdin.flush()  # type: ignore[union-attr]
-            if line := self.process.stdout.readline():  # type: ignore[union-attr]
-                return dict(json.loads(line))
-        self.failed = _reason(self.errors.read_text()) or f"ended by signal {self.process.wait()}"
-        return {}
+        row: dict[str, Any] = _answer_of(self.process.stdout.readline())  # type: ignore[union-attr]
+        self.failed = row.get("failed", "")
+        return row
 
     def next(self) -> None:
         """Generate a token, and record its time."""
-        if row := self.told():
+        row = self.told()
+        if not self.failed:
             self.rows.append(row)
 
     def watch(self) -> None:
@@ -291,7 +323,7 @@ class Way:
         libraries."""
         with contextlib.suppress(OSError):
             if self.mark is not None:
-                return max(self.mark.bytes() - self.empty, 0)
+                return self.mark.bytes() - self.empty
         return None
 
     def figures(self) -> dict[str, Any]:
@@ -343,7 +375,7 @@ def generate(
             ]
             for number in range(tokens):
                 for way in started:
-                    if not way.failed:
+                    if not (way.failed or started[0].failed):
                         if number == min(1 + _WARM_UP, tokens - 1):
                             way.watch()
                         way.next()
@@ -352,16 +384,16 @@ def generate(
         ours = figures.pop("loadmaster")
         if "failed" in ours:
             raise RuntimeUnavailable(f"torch:{spot}: {ours['failed']}")
-        same = {way.name: [row["token"] for row in way.rows] for way in started if not way.failed}
-    must = max(ours["moved_bytes"], 1)
+        own, *others = ([row["token"] for row in way.rows] for way in started if not way.failed)
+    moved = ours["moved_bytes"]
     return ours | {
         "budget": budget,
         "weights": weights,
         "disk_bytes_per_second": read,
-        "disk_tokens_per_second": read / must,
-        "share_of_disk_bandwidth": ours["tokens_per_second"] * ours["moved_bytes"] / read,
+        "disk_tokens_per_second": read / moved if moved else None,
+        "share_of_disk_bandwidth": ours["tokens_per_second"] * moved / read,
         "limited_by": limited_by(ours, read),
-        "tokens_equal": all(tokens == same["loadmaster"] for tokens in same.values()),
+        "tokens_equal": all(tokens == own for tokens in others) if others else None,
         "rivals": figures,
         "budget_kept": ours["measured_peak"] <= budget + STATED,
         "label": Label.MEASURED,
@@ -387,38 +419,39 @@ def limited_by(figures: dict[str, Any], bandwidth: float) -> str:
 
 
 def _write_weights(spot: str, path: Path) -> int:
-    """Write a module's weights to a file in a separate process, and return the bytes of the
-    file."""
-    script = (
-        "import sys; from pathlib import Path; from safetensors.torch import save_model; from"
-        " loadmaster.integrations.torch_compile.compare.generation import _make_module;"
-        " save_model(_make_module(sys.argv[1])[0], sys.argv[2])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ModelError(_reason(done.stderr) or f"torch:{spot}: it cannot be made")
+    """Write a module's weights, and its prompt beside them, in a separate process, and return the
+    bytes of the weights."""
+    command = _command("save", spot, str(path.parent))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if failed := _answer_of(done.stdout).get("failed"):
+        raise ModelError(failed)
     return path.stat().st_size
+
+
+def _command(*arguments: str) -> list[str]:
+    """Return the command of a `worker`."""
+    return [
+        sys.executable,
+        "-c",
+        f"import sys; from {__name__} import worker; worker(*sys.argv[1:])",
+        *arguments,
+    ]
 
 
 def _start_way(
     name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack
 ) -> Way:
     """Start a method's process, and return once it has loaded its weights."""
-    script = (
-        "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker;"
-        " worker(*sys.argv[1:])"
+    process = subprocess.Popen(
+        _command("generate", spot, name, str(tokens), str(budget), folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    errors = Path(folder, f"{name}.errors")
-    command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
-    with errors.open("w") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
-        )
     cleanup.callback(process.wait)
     cleanup.callback(process.kill)
-    way = Way(name, process, errors)
+    way = Way(name, process)
     way.told(go=False)
     if not way.failed:
         way.empty = status_bytes(process.pid)["RssAnon"]

@@ -71,24 +71,25 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
         for child in m.children():
             yield from [child] if type(child) is repeated[0] else inside(child)
 
-    return [*inside(module)]
+    return [*dict.fromkeys(inside(module))]
 
 
 @contextmanager
 def checkpointed(module: nn.Module) -> Iterator[None]:
     """Recompute each repeated block of the module in the backward pass
     (`torch.utils.checkpoint`)."""
-    blocks = blocks_of(module)
-    plain = [block.forward for block in blocks]
-    for block, forward in zip(blocks, plain, strict=True):
-        block.forward = lambda *given, forward=forward, **named: checkpoint(
+    blocks = [(block, vars(block).get("forward")) for block in blocks_of(module)]
+    for block, _ in blocks:
+        block.forward = lambda *given, forward=block.forward, **named: checkpoint(
             forward, *given, use_reentrant=False, **named
         )
     try:
         yield
     finally:
-        for block in blocks:
+        for block, own in blocks:
             del block.forward
+            if own is not None:
+                block.forward = own
 
 
 def unmoved_backend(share: float | None = None) -> Callable[..., Any]:

@@ -201,15 +201,15 @@ class GenerationJson(WayJson):
     """Bytes of the weights."""
     disk_bytes_per_second: float
     """Measured bandwidth of the disk in bytes per second."""
-    disk_tokens_per_second: float
-    """Tokens per second that this bandwidth allows."""
+    disk_tokens_per_second: float | None
+    """Tokens per second that this bandwidth allows; null if nothing moves."""
     share_of_disk_bandwidth: float
     """Used share of the disk's bandwidth."""
     limited_by: Literal["processor", "disk", "copies"]
     """What takes most of a token's time: ``processor``, or waiting for copies with the disk busy
     (``disk``) or not (``copies``)."""
-    tokens_equal: bool
-    """Whether all methods generate the same tokens."""
+    tokens_equal: bool | None
+    """Whether all methods generate the same tokens; null without another that has worked."""
     rivals: Mapping[str, WayJson | FailedWay]
     """With --compare: by name, other methods of generating."""
     budget_kept: bool
