@@ -240,6 +240,7 @@ def test_a_time_limit_of_nothing_still_gives_a_packing():
     )
     assert answer.interrupted
     assert answer.memory is not None
+    assert 0 < answer.lower_bound <= answer.cost
 
 
 def test_nothing_at_all_costs_nothing():

@@ -23,6 +23,7 @@ from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
+from loadmaster.core.effort import Effort
 
 MOST = 40
 
@@ -304,6 +305,18 @@ def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content):
 def test_malformed_demands_are_refused_by_name(wanted, words):
     with pytest.raises(lm.AllocationError, match=words):
         lm.allocate(buffers_of("a 0 4 4, b 0 4 4"), **wanted)
+
+
+@pytest.mark.slow
+def test_pairs_by_the_ten_thousand_leave_time_to_pack():
+    """Their groups and their load once took time with the square of their number."""
+    count, rng = 60_000, np.random.default_rng(0)
+    lower = np.sort(rng.integers(0, 2 * count, count))
+    buffers = (lower, lower + rng.integers(1, 40, count), rng.integers(1, 2**16, count))
+    first = np.flatnonzero(rng.random(count - 1) < 0.2)
+    pairs = [(one, one + 1) for one in first.tolist()]
+    answer = lm.allocate(buffers, in_place=pairs, effort=Effort.TEST)
+    assert answer.peak <= 1.02 * answer.lower_bound
 
 
 @pytest.mark.slow

@@ -168,15 +168,15 @@ def test_more_jobs_than_anyone_means_are_refused():
         read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2"), mini_batches=100_000_000)
 
 
-def test_a_warm_start_is_worth_something(tmp_path):
+def test_no_strategy_is_worse_than_its_warm_start(tmp_path):
     table = jobs(60)
     first = map_jobs(table, 1e9, samples=30_000)
     first.save(tmp_path / "mapping.json")
     start = read_warm_start(tmp_path / "mapping.json")
     assert start.core == warm_start_of(first).core
-    for name in ("magma", "auto"):
-        warm = map_jobs(table, 1e9, strategy=name, samples=100, warm_start=start)
-        assert warm.makespan == pytest.approx(first.makespan, rel=1e-3)
+    for name in ("magma", "auto", "annealing", "herald", "random"):
+        warm = map_jobs(table, 1e9, strategy=name, samples=1, warm_start=start)
+        assert warm.makespan <= first.makespan * (1 + 1e-12)
 
 
 def test_the_bound_of_one_job_is_met_and_proven():

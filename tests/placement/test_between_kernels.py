@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz, seeds
-from tests.support.hand_sequence import kernel, operand, sequence_of
+from tests.support.hand_sequence import EVEN, kernel, operand, sequence_of
 from tests.support.sequences import even, random_sequence, replayed, sequence_from_text
 
 import loadmaster as lm
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.bound import Prices, lower_bound
 from loadmaster.placement.autotm.engine import place_by_program
@@ -24,7 +25,7 @@ from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
-from loadmaster.placement.sequence import Algorithm, StoredKind
+from loadmaster.placement.sequence import Algorithm, CopyLink, StoredKind
 from loadmaster.placement.sequence_json import sequence_to_text
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
@@ -441,3 +442,28 @@ def test_pages_are_read_checked_and_written():
         lm.target("optane-server", ["dram.page=4096"])
     assert lm.read_sequence("onnx:squeezenet", lm.target("optane-server", ["pmm.page=0"])).page == 0
     assert math.isclose(lm.target("optane-server").main.page, 4096)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_kernels_without_arithmetic_have_a_bound_in_any_unit_of_time(scale):
+    rates = {name: rate / scale for name, rate in vars(EVEN).items() if name != "shared"}
+    kernels = [
+        kernel(
+            f"k{k}",
+            *(operand(t, "r", slow=4 * scale, fast=scale) for t in (k, (k + 2) % 5)),
+            seconds=0.0,
+        )
+        for k in range(5)
+    ]
+    tensors = ", ".join(f"w{t} 4 weight" for t in range(5))
+    sequence = sequence_of(tensors, *kernels, link=CopyLink(**rates))
+    found = place(sequence, 12, mode="sync", effort=Effort.TEST)
+    assert found.lower_bound > 0.8 * found.seconds
+
+
+@pytest.mark.parametrize("page", [0, 2])
+def test_times_that_differ_by_more_than_a_solver_takes_are_placed(page):
+    made = kernel("k", operand(0, "r", slow=1e13, fast=1e-12), operand(1, "w", 1e-12), seconds=0.0)
+    sequence = sequence_of("x 4 input, y 8 output", made, page=page)
+    found = place(sequence, 10, mode="sync", effort=Effort.TEST)
+    assert found.lower_bound <= found.seconds < 1.0

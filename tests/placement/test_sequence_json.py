@@ -51,7 +51,7 @@ STEPS = KernelSequence(
             ((1.0, math.inf),),
         ),
     ),
-    CopyLink(1.0, 2.0, 3.0, 4.0, True),
+    CopyLink(1e5, 2e5, 3e5, 4e5, True),
     64,
     ("a note",),
 )

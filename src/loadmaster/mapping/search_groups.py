@@ -65,6 +65,7 @@ def map_in_groups(
             demand=whole.demand[rows],
             energy=None if whole.energy is None else whole.energy[rows],
         )
+        genome = None if warm is None else (warm[0][rows], warm[1][rows])
         samples = options.samples
         if samples is None and options.time_limit is None:
             samples = options.effort.share(chosen.samples(group))
@@ -79,14 +80,17 @@ def map_in_groups(
             threads=options.threads,
             samples=samples,
             deadline=within.part(1 - _PROOF),
-            warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
+            warm_start=genome,
             settings=options.settings,
             progress=part_of(options.progress or no_progress, stage, number, len(begins)),
         )
-        if parts and warm is None:
+        if parts and genome is None:
             search.warm_start = _from_last(parts[-1], group)
         try:
-            (herald.STRATEGY if interrupted else chosen).run(search)
+            if genome is not None:
+                search.offer(group.decode(genome[0][None], genome[1][None]))
+            if not search.done:
+                (herald.STRATEGY if interrupted else chosen).run(search)
             search.tighten(within)
         except KeyboardInterrupt:
             search.interrupted = interrupted = True

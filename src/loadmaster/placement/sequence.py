@@ -25,7 +25,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Provenance
 
-LONGEST = 2.0**61
+LONGEST = 1e14
 """The most seconds of a kernel or a copy, so that the whole numbers in which bounds are proven do
 not overflow."""
 ROUNDING = 1e-12

@@ -15,11 +15,31 @@ namespace loadmaster::allocation {
 namespace {
 
 using Int = std::int64_t;
-using Groups = std::set<Group>; // without those that move alone
+
+// Groups of buffers, without those that move alone.
+struct Groups {
+    std::set<Group> sets;
+    std::map<Int, Int> first; // of each member: the first of its group
+
+    bool operator<(const Groups &other) const { return sets < other.sets; }
+
+    Group of(Int buffer) const {
+        const auto found = first.find(buffer);
+        if (found == first.end()) return {{buffer, 0}};
+        return *sets.lower_bound({{found->second, std::numeric_limits<Int>::min()}});
+    }
+    void insert(Group group) {
+        for (const Member &member : group) first[member.buffer] = group.front().buffer;
+        sets.insert(std::move(group));
+    }
+};
 
 // Buffers of a component up to which the fewest bytes are found; beyond, those of a set of which
 // no two may share are a bound.
 constexpr std::size_t kExact = 10;
+
+// Buffers that are looked at, together over all instants, for the bytes that are alive at least.
+constexpr Int kLooks = 5'000'000;
 
 class Partitions {
   public:
@@ -31,17 +51,18 @@ class Partitions {
         };
         std::stable_sort(pairs_.begin(), pairs_.end(),
             [&](const InPlace &a, const InPlace &b) { return smaller(a) > smaller(b); });
-        Groups start, joint;
+        Groups start;
         for (const InPlace &row : pairs_)
             if (buffers.pin[row.one] >= 0 && buffers.pin[row.other] >= 0 &&
                 buffers.pin[row.one] + row.shift == buffers.pin[row.other])
                 join(start, row);
-        joint = start;
+        Groups joint = start;
         for (const InPlace &row : pairs_) join(joint, row);
         found = {start};
         std::set<Groups> seen{start};
         for (std::size_t at = 0; at < found.size() && found.size() <= most; ++at)
             for (const InPlace &row : pairs_) {
+                if (found.size() > most) break;
                 Groups larger = found[at];
                 if (join(larger, row) && seen.insert(larger).second) found.push_back(larger);
             }
@@ -52,12 +73,6 @@ class Partitions {
     bool complete;
 
   private:
-    static Group group_of(const Groups &groups, Int buffer) {
-        for (const Group &group : groups)
-            for (const Member &member : group)
-                if (member.buffer == buffer) return group;
-        return {{buffer, 0}};
-    }
     static Int shift_of(const Group &group, Int buffer) {
         return std::find_if(group.begin(), group.end(), [&](const Member &member) {
             return member.buffer == buffer;
@@ -66,7 +81,7 @@ class Partitions {
     // Joins the groups of a pair; not if they are one, or pins, alignments or two that must be
     // apart forbid it.
     bool join(Groups &groups, const InPlace &row) const {
-        const Group mine = group_of(groups, row.one), theirs = group_of(groups, row.other);
+        const Group mine = groups.of(row.one), theirs = groups.of(row.other);
         if (mine == theirs) return false;
         const Int up = row.shift + shift_of(mine, row.one) - shift_of(theirs, row.other);
         Group whole = mine;
@@ -85,7 +100,7 @@ class Partitions {
         for (const Member &member : whole) lowest = std::min(lowest, member.shift);
         for (Member &member : whole) member.shift -= lowest;
         if (fault_of(reduced_.buffers(), whole)) return false;
-        groups.erase(mine), groups.erase(theirs);
+        groups.sets.erase(mine), groups.sets.erase(theirs);
         groups.insert(std::move(whole));
         return true;
     }
@@ -182,6 +197,11 @@ Int least_bytes(
     return total;
 }
 
+// A buffer's bytes begin to be alive, or end (negative); `slack` of them may be shared.
+struct Change {
+    Int instant, buffer, bytes, slack;
+};
+
 } // namespace
 
 Cases cases_of(const Reduced &reduced, std::size_t most) {
@@ -189,7 +209,7 @@ Cases cases_of(const Reduced &reduced, std::size_t most) {
     Cases found{{}, partitions.complete};
     for (const Groups &groups : partitions.found) {
         Demands demands{reduced.buffers(), reduced.rewritten.hint()};
-        demands.aliases.assign(groups.begin(), groups.end());
+        demands.aliases.assign(groups.sets.begin(), groups.sets.end());
         demands.conflicts = reduced.conflicts;
         Merged merged = merge(demands);
         if (pins_clash(merged.buffers())) continue;
@@ -204,39 +224,51 @@ Cases cases_of(const Reduced &reduced, std::size_t most) {
 
 Bound shared_load(
     const Buffers &buffers, std::span<const Int> high, std::span<const InPlace> in_place) {
-    std::map<Int, Int> change; // of the bytes alive
+    std::vector<Change> changes;
     bool nested = true;
-    for (Int s = 0; s < static_cast<Int>(high.size()); ++s) {
-        if (!buffers.occupies(s)) continue;
-        change[buffers.begin[s]] += high[s] - buffers.low[s];
-        change[buffers.end[s]] -= high[s] - buffers.low[s];
-        nested &= buffers.low[s] == 0;
-    }
+    for (Int b = 0; b < buffers.count(); ++b)
+        for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
+            if (!buffers.occupies(s)) continue;
+            const Int bytes = high[s] - buffers.low[s], slack = high[s] - buffers.high[s];
+            changes.push_back({buffers.begin[s], b, bytes, slack});
+            changes.push_back({buffers.end[s], b, -bytes, slack});
+            nested &= buffers.low[s] == 0;
+        }
+    std::sort(changes.begin(), changes.end(),
+        [](const Change &a, const Change &b) { return a.instant < b.instant; });
     std::map<Int, std::set<Int>> near;
     for (const auto &[one, other, shift] : in_place) {
         near[one].insert(other), near[other].insert(one);
         nested &= shift == 0;
     }
-    std::vector<std::pair<Int, Int>> levels; // and instants
-    Int level = 0;
-    for (const auto &[instant, bytes] : change) levels.emplace_back(level += bytes, instant);
-    std::stable_sort(levels.begin(), levels.end(),
-        [](const auto &a, const auto &b) { return a.first > b.first; });
     Bound best;
-    for (const auto &[most, instant] : levels) {
-        if (most <= best.bytes) break;
-        std::map<Int, Int> bytes;
-        Int slack = 0;
-        for (Int b = 0; b < buffers.count(); ++b)
-            for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-                if (buffers.occupies(s) && buffers.begin[s] <= instant &&
-                    instant < buffers.end[s]) {
-                    bytes[b] += high[s] - buffers.low[s];
-                    slack = std::max(slack, high[s] - buffers.high[s]);
-                }
-        const Int total = least_bytes(bytes, near, nested) - slack;
-        if (total > best.bytes) best = {total, instant, -1, {}};
-    }
+    Int highest = 0, left = kLooks;
+    const auto sweep = [&](const auto &wanted) {
+        std::map<Int, Int> bytes; // of each buffer that is alive
+        std::multiset<Int> slacks;
+        Int level = 0;
+        for (std::size_t i = 0; i < changes.size(); ++i) {
+            const auto &[instant, b, change, slack] = changes[i];
+            level += change;
+            if ((bytes[b] += change) == 0) bytes.erase(b);
+            if (change > 0)
+                slacks.insert(slack);
+            else
+                slacks.erase(slacks.find(slack));
+            const bool settled = i + 1 == changes.size() || changes[i + 1].instant != instant;
+            if (!settled || !wanted(level) || left <= 0) continue;
+            left -= static_cast<Int>(bytes.size());
+            const Int total = least_bytes(bytes, near, nested) - *slacks.rbegin();
+            if (total > best.bytes) best = {total, instant, -1, {}};
+        }
+    };
+    // Where most is alive first: what is alive at other instants is below that nearly everywhere.
+    sweep([&](Int level) {
+        highest = std::max(highest, level);
+        return false;
+    });
+    sweep([&](Int level) { return level == highest; });
+    sweep([&](Int level) { return level > best.bytes; });
     return best;
 }
 

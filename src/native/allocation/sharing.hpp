@@ -27,8 +27,8 @@ struct Cases {
 Cases cases_of(const Reduced &reduced, std::size_t most);
 
 // Bytes that must be apart at one instant, with as much sharing as the pairs of those alive then
-// permit; `high` stands for the highest byte of each section. Instants are tried from the fullest
-// on, while one may still say more.
+// permit; `high` stands for the highest byte of each section. Instants are tried where the bytes
+// alive exceed what is known, until five million buffers have been looked at.
 Bound shared_load(
     const Buffers &buffers, std::span<const std::int64_t> high, std::span<const InPlace> in_place);
 

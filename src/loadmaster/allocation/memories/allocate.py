@@ -95,8 +95,8 @@ def allocate_banks(
     -------
     BankAllocation
         Memories and offsets, the cost, and its lower bound. ``optimal`` only if the two are equal,
-        in whole numbers. For up to 5,000 buffers an integer program searches for the optimum;
-        beyond, the assignment is greedy and the bound Lagrangian.
+        in whole numbers. The assignment is greedy and the bound Lagrangian; for up to 5,000 buffers
+        an integer program improves both.
 
     Raises
     ------
@@ -267,9 +267,9 @@ class _Task:
                 * (self.costs != FORBIDDEN)[self.relaxation.owner]
             ).sum()
         )
+        prices = self.relaxation.prices_by_subgradient(self._ceiling)
+        self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
         if len(self.costs) > _MOST or entries > _CELLS:
-            prices = self.relaxation.prices_by_subgradient(self._ceiling)
-            self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
             return
         nodes = max(
             20, self.settings.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1)

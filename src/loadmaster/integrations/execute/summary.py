@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from loadmaster.integrations.execute.execution import Execution
+from loadmaster.report.text import plural
 from loadmaster.report.view import Line, Notes, PagePart, table
 
 
@@ -26,5 +27,8 @@ def execution_summary(found: Execution) -> list[PagePart]:
             " byte of the plan."
         )
     if found.drawn:
-        notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
+        notes.append(
+            f"Random values stand for {plural(found.drawn, 'weight')} that no file beside the model"
+            " has in full."
+        )
     return [Line(title), table(columns, rows), Notes(notes)]

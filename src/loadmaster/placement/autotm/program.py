@@ -90,6 +90,11 @@ class _Copies:
     blocking: Ints
 
 
+_LEAST_UNIT = 1e-18
+"""Unit of time, at least, as a share of the longest time: HiGHS takes numbers from 1e20 on for
+infinite."""
+
+
 class PlacementProgram:
     """The program of one sequence and its limits.
 
@@ -107,7 +112,11 @@ class PlacementProgram:
     ) -> None:
         self.arrays, self.moves, self.link, self.apart = arrays, moves, link, apart
         self.model = LinearProgram("strategy 'autotm'", interruptible=True)
-        self.second = max(float(least_seconds(arrays).mean()), 1e-12)
+        fast = np.concatenate([least_seconds(arrays), arrays.fast, arrays.table])
+        slow = np.concatenate([fast, arrays.slow, arrays.to_fast, arrays.to_slow])
+        longest = slow.max(where=np.isfinite(slow), initial=0.0)
+        typical = fast.mean(where=np.isfinite(fast))
+        self.second = float(max(typical, longest * _LEAST_UNIT)) or 1.0
         """Seconds per unit of the objective."""
         self._byte = max(float(arrays.size.max(initial=1)), 1.0)
         self._measured = np.diff(arrays.first_entry) > 0
