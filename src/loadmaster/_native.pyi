@@ -252,12 +252,14 @@ class PackingProblem:
         seed: int = 0,
         threads: int = 1,
         seconds: float = ...,
+        until_deadline: bool = False,
         work: float = 100.0,
         strategy: str = "auto",
         own: Callable[[tuple[Any, ...], int, int], tuple[Ints | None, int, bool]] | None = None,
     ) -> Packed:
         """The whole way from demands to a checked answer; ``capacity``: -1 for none, ``work``: per
-        cent of the default budgets.
+        cent of the default budgets, of which ``until_deadline`` takes no notice where ``seconds``
+        are limited.
 
         ``own`` searches in place of a strategy of the portfolio: it gets the reduced problem in
         columns as `merged` returns them, a lower bound and the capacity, and returns offsets or

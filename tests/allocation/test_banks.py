@@ -243,6 +243,14 @@ def test_a_time_limit_of_nothing_still_gives_a_packing():
     assert 0 < answer.lower_bound <= answer.cost
 
 
+def test_a_time_limit_that_does_not_strike_changes_nothing():
+    """Each packing once used all the time that was left."""
+    buffers, banks = crowd(60, 60, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM]
+    free, limited = (lm.allocate_banks(buffers, banks, time_limit=limit) for limit in (None, 20.0))
+    assert limited.offsets.tolist() == free.offsets.tolist()
+    assert not limited.interrupted
+
+
 def test_nothing_at_all_costs_nothing():
     assert lm.allocate_banks([], [SRAM]).status == "optimal"
     answer = lm.allocate_banks(buffers_of("empty 3 3 50, nothing 0 9 0"), [lm.Bank("none", 0)])

@@ -163,6 +163,7 @@ def allocate(
         threads,
         Deadline.within(time_limit),
         Effort.of(effort, AllocationError),
+        until_deadline=True,
     )
     for rule, message in (
         () if answer.offsets is None else broken_rules(problem, answer.offsets, answer.capacity)
@@ -182,9 +183,10 @@ def solve(
     threads: int,
     deadline: Deadline = NO_DEADLINE,
     effort: Effort = Effort.NORMAL,
+    until_deadline: bool = False,
 ) -> Allocation:
     """Allocate the buffers of a checked problem, as `allocate` does; native code alone verifies the
-    packing."""
+    packing. Only with ``until_deadline`` a deadline lengthens a search."""
     wall, cpu = time.monotonic(), time.process_time()
     seed = int(seed)
     run = None
@@ -215,6 +217,7 @@ def solve(
             seed=seed % 2**64,
             threads=threads,
             seconds=deadline.left(),
+            until_deadline=until_deadline,
             work=effort.work,
             strategy=strategy,
             own=run and own,

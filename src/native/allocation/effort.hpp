@@ -14,7 +14,8 @@ struct Effort {
     std::uint64_t seed = 0;
     std::int64_t threads = 1;
     double work = 100;
-    bool in_passing = false; // only greedy orders and exact search
+    bool in_passing = false;     // only greedy orders and exact search
+    bool until_deadline = false; // whatever the budgets, where there is a deadline
     Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
     std::function<bool()> poll; // whether a signal has come
 
@@ -26,6 +27,7 @@ struct Effort {
                     std::chrono::duration<double>(seconds));
     }
     bool timed() const { return deadline != Budget::Clock::time_point::max(); }
+    bool goes_on() const { return until_deadline && timed(); }
     // A budget of nodes (negative: no limit) until the deadline.
     Budget budget(std::int64_t nodes) const;
 };

@@ -135,7 +135,7 @@ void Portfolio::search_on() {
 }
 
 void Portfolio::search_until_deadline() {
-    while (effort_.timed() && searchable() && open_ && !over()) open_ = search(-1);
+    while (effort_.goes_on() && searchable() && open_ && !over()) open_ = search(-1);
 }
 
 bool Portfolio::small() const { return buffers_.count() <= kLarge; }
@@ -165,7 +165,7 @@ void Portfolio::take_turns() {
     for (std::uint64_t round = 0; open_ && !over(); ++round) {
         for (std::size_t e = 0; e < slice.size(); ++e) {
             const auto engine = static_cast<Engine>(e);
-            const double share = effort_.timed() ? slice[e] : std::min(slice[e], left[e]);
+            const double share = effort_.goes_on() ? slice[e] : std::min(slice[e], left[e]);
             left[e] -= share;
             if (engine == Engine::blocks)
                 for (auto n = most_empty_ > 0 ? std::lround(kBlockAttempts * share) : 0; n > 0; --n)
@@ -271,7 +271,7 @@ void Portfolio::run(std::string_view strategy) {
     else if (strategy == "greedy")
         first_fits();
     else if (strategy == "exact")
-        search(effort_.timed() ? -1 : exact_nodes());
+        search(effort_.goes_on() ? -1 : exact_nodes());
     else if (strategy == "telamalloc")
         best_fit(), telamalloc(scaled(kSteps * kCapacities));
     else if (strategy == "local-search")

@@ -135,14 +135,15 @@ class PackingProblem {
     // The whole way to a checked answer. `capacity`: -1 for none. `own` packs in place of a
     // strategy of the portfolio.
     Packed allocate(std::int64_t capacity, std::uint64_t seed, std::int64_t threads, double seconds,
-        double work, const std::string &strategy, const nb::object &own) const {
+        bool until_deadline, double work, const std::string &strategy,
+        const nb::object &own) const {
         require(capacity >= -1, "capacity: must not be negative");
         require(threads >= 1, "threads: must be at least 1");
         require(work > 0, "work: must be positive");
         require(seconds >= 0, "seconds: must not be negative");
         Effort effort;
         effort.seed = seed, effort.threads = threads, effort.work = work, effort.poll = signal_came;
-        effort.stop_after(seconds);
+        effort.stop_after(seconds), effort.until_deadline = until_deadline;
         Strategy chosen{strategy};
         if (!own.is_none())
             chosen.own = [&](const Reduced &reduced, const Bound &bound, std::int64_t most) {
@@ -361,7 +362,8 @@ void bind_allocation(nb::module_ &module) {
             nb::arg("conflicts") = nb::none())
         .def("allocate", &PackingProblem::allocate, nb::arg("capacity"), nb::kw_only(),
             nb::arg("seed") = 0, nb::arg("threads") = 1, nb::arg("seconds") = kForever,
-            nb::arg("work") = 100.0, nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
+            nb::arg("until_deadline") = false, nb::arg("work") = 100.0,
+            nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
         .def("bound", &PackingProblem::bound, nb::arg("capacity") = -1)
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)

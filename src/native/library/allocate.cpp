@@ -146,6 +146,7 @@ Effort effort_of(const loadmaster_limits *limits) {
     effort.threads = std::max<std::int64_t>(limits->threads, 1);
     if (limits->work > 0) effort.work = static_cast<double>(limits->work);
     if (limits->seconds > 0) effort.stop_after(limits->seconds);
+    effort.until_deadline = true;
     if (limits->cancel)
         effort.poll = [cancel = limits->cancel, context = limits->context] {
             return cancel(context) != 0;
