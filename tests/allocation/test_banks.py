@@ -245,7 +245,7 @@ def test_a_time_limit_of_nothing_still_gives_a_packing():
 
 def test_a_time_limit_that_does_not_strike_changes_nothing():
     """Each packing once used all the time that was left."""
-    buffers, banks = crowd(60, 60, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM]
+    buffers, banks = crowd(200, 40, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM]
     free, limited = (lm.allocate_banks(buffers, banks, time_limit=limit) for limit in (None, 20.0))
     assert limited.offsets.tolist() == free.offsets.tolist()
     assert not limited.interrupted
