@@ -388,17 +388,17 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 LIMITS = {
-    "allocation": (27_751, 25, 20),
-    "cli": (15_700, 24, 6),
+    "allocation": (27_765, 25, 20),
+    "cli": (15_783, 24, 6),
     "core": (11_369, 17, 10),
-    "cost": (30_583, 30, 37),
-    "integrations": (98_655, 63, 87),
-    "mapping": (20_066, 34, 37),
-    "placement": (32_354, 25, 30),
-    "planning": (83_142, 53, 52),
+    "cost": (30_591, 30, 37),
+    "integrations": (98_959, 63, 87),
+    "mapping": (20_106, 34, 37),
+    "placement": (32_429, 25, 31),
+    "planning": (83_175, 53, 52),
     "report": (32_541, 29, 21),
     "targets": (5_384, 6, 1),
-    "workloads": (65_400, 36, 31),
+    "workloads": (65_439, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

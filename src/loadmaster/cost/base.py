@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints, Mask, grouped_sums
-from loadmaster.core.errors import JobError, PlanError
+from loadmaster.core.errors import JobError, TargetError
 from loadmaster.core.provenance import Provenance
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.targets.hardware import Core, Memory, Style, Target
@@ -38,8 +38,8 @@ class JobTable:
     energy: Floats
 
 
-_EXACT_PICOSECONDS = 2.0**53
-"""Picoseconds that double precision counts exactly."""
+_EXACT_PICOSECONDS = 2.0**52
+"""Picoseconds that seconds in double precision tell apart, and as many again for releases."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ def link_seconds(table: JobTable, memory: Memory) -> Floats:
 def whole_picoseconds(seconds: Floats) -> Ints:
     """Durations in whole picoseconds, rounded up, at least one.
 
-    Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row
+    Raises :class:`~loadmaster.core.errors.TargetError` where the sum of the longest of every row
     leaves what double precision counts exactly.
     """
     # As `whole` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
-        raise PlanError(
-            "this work takes longer than 2.5 hours one job after another, the most that is planned:"
-            " check bandwidths and clocks"
+        raise TargetError(
+            "this work takes longer than 75 minutes one job after another, the most that is"
+            " planned: check bandwidths and clocks"
         )
     # A millionth of a picosecond is taken for rounding.
     return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))

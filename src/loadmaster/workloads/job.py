@@ -164,12 +164,13 @@ class Job:
 
     @property
     def size(self) -> object:
-        """A key of everything that determines a job's costs: its loop nests (by identity), work and
-        sizes of operands."""
+        """A key of everything that determines a job's costs: its loop nests (by identity), whether
+        it sums a part, work and sizes of operands."""
         reads, writes = (
             [(o.bytes, o.role, o.nest) for o in side] for side in (self.reads, self.writes)
         )
-        return id(self.nests), self.kind, self.elements, self.bits, len(reads), *reads, *writes
+        own = id(self.nests), self.kind, bool(self.summed), self.elements, self.bits
+        return *own, len(reads), *reads, *writes
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,8 @@ class Trial {
         Int floor = kNoLimit;
         for (const Case &one : found.cases) {
             if (fits() && solved_peak_ <= std::max({bound_.bytes, floor_, capacity_})) break;
-            if (interrupted || (effort_.timed() && Budget::Clock::now() >= effort_.deadline)) {
+            if (interrupted ||
+                (offset_ && effort_.timed() && Budget::Clock::now() >= effort_.deadline)) {
                 interrupted = true;
                 return;
             }

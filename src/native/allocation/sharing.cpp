@@ -41,6 +41,9 @@ constexpr std::size_t kExact = 10;
 // Buffers that are looked at, together over all instants, for the bytes that are alive at least.
 constexpr Int kLooks = 5'000'000;
 
+// Pairs of members of groups that are compared before groups are joined.
+constexpr Int kMeetings = 50'000'000;
+
 class Partitions {
   public:
     Partitions(const Reduced &reduced, std::size_t most) : reduced_(reduced) {
@@ -51,28 +54,35 @@ class Partitions {
         };
         std::stable_sort(pairs_.begin(), pairs_.end(),
             [&](const InPlace &a, const InPlace &b) { return smaller(a) > smaller(b); });
+        std::erase_if(pairs_, [&](const InPlace &row) {
+            Groups alone;
+            return !join(alone, row);
+        });
         Groups start;
         for (const InPlace &row : pairs_)
             if (buffers.pin[row.one] >= 0 && buffers.pin[row.other] >= 0 &&
                 buffers.pin[row.one] + row.shift == buffers.pin[row.other])
                 join(start, row);
-        Groups joint = start;
-        for (const InPlace &row : pairs_) join(joint, row);
         found = {start};
         std::set<Groups> seen{start};
-        for (std::size_t at = 0; at < found.size() && found.size() <= most; ++at)
+        for (std::size_t at = 0; at < found.size() && few(most); ++at)
             for (const InPlace &row : pairs_) {
-                if (found.size() > most) break;
+                if (!few(most)) break;
                 Groups larger = found[at];
                 if (join(larger, row) && seen.insert(larger).second) found.push_back(larger);
             }
-        complete = found.size() <= most;
-        if (!complete) found = {joint, start};
+        complete = few(most);
+        if (complete) return;
+        Groups joint = start;
+        left_ = kMeetings;
+        for (auto row = pairs_.begin(); row != pairs_.end() && left_ > 0; ++row) join(joint, *row);
+        found = {joint, start};
     }
     std::vector<Groups> found;
     bool complete;
 
   private:
+    bool few(std::size_t most) const { return std::max(pairs_.size(), found.size()) <= most; }
     static Int shift_of(const Group &group, Int buffer) {
         return std::find_if(group.begin(), group.end(), [&](const Member &member) {
             return member.buffer == buffer;
@@ -80,8 +90,9 @@ class Partitions {
     }
     // Joins the groups of a pair; not if they are one, or pins, alignments or two that must be
     // apart forbid it.
-    bool join(Groups &groups, const InPlace &row) const {
+    bool join(Groups &groups, const InPlace &row) {
         const Group mine = groups.of(row.one), theirs = groups.of(row.other);
+        left_ -= static_cast<Int>(mine.size() * theirs.size());
         if (mine == theirs) return false;
         const Int up = row.shift + shift_of(mine, row.one) - shift_of(theirs, row.other);
         Group whole = mine;
@@ -95,7 +106,8 @@ class Partitions {
             }
             whole.push_back({b, shift + up});
         }
-        std::sort(whole.begin(), whole.end());
+        std::inplace_merge(
+            whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(mine.size()), whole.end());
         Int lowest = 0;
         for (const Member &member : whole) lowest = std::min(lowest, member.shift);
         for (Member &member : whole) member.shift -= lowest;
@@ -107,12 +119,13 @@ class Partitions {
 
     const Reduced &reduced_;
     std::vector<InPlace> pairs_;
+    Int left_ = 0;
 };
 
-// Buffers that hang together by pairs, the largest first, and a mark for each two that may share.
+// Buffers that hang together by pairs, the largest first, and for each those it may share with.
 struct Component {
     std::vector<Int> bytes;
-    std::vector<std::vector<char>> linked;
+    std::vector<std::vector<std::size_t>> linked;
 };
 
 // The cheapest partition into sets whose members are all linked; a set costs what its largest
@@ -121,8 +134,7 @@ Int fewest(const Component &component) {
     const std::size_t count = component.bytes.size(), sets = std::size_t{1} << count;
     std::vector<std::size_t> links(count, 0);
     for (std::size_t a = 0; a < count; ++a)
-        for (std::size_t b = 0; b < count; ++b)
-            if (component.linked[a][b]) links[a] |= std::size_t{1} << b;
+        for (std::size_t b : component.linked[a]) links[a] |= std::size_t{1} << b;
     std::vector<char> whole(sets, 1);
     std::vector<Int> cost(sets, 0);
     for (std::size_t left = 1; left < sets; ++left) {
@@ -143,11 +155,8 @@ Int fewest(const Component &component) {
 // least.
 Int apart(const Component &component) {
     const std::size_t count = component.bytes.size();
-    std::vector<std::size_t> order(count), degree(count);
+    std::vector<std::size_t> order(count);
     std::iota(order.begin(), order.end(), std::size_t{0});
-    for (std::size_t a = 0; a < count; ++a)
-        degree[a] = static_cast<std::size_t>(
-            std::count(component.linked[a].begin(), component.linked[a].end(), 1));
     Int best = 0;
     for (int turn = 0; turn < 2; ++turn) {
         std::vector<char> barred(count, 0);
@@ -155,11 +164,12 @@ Int apart(const Component &component) {
         for (std::size_t a : order) {
             if (barred[a]) continue;
             total += component.bytes[a];
-            for (std::size_t b = 0; b < count; ++b) barred[b] |= component.linked[a][b];
+            for (std::size_t b : component.linked[a]) barred[b] = 1;
         }
         best = std::max(best, total);
-        std::stable_sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return degree[a] < degree[b]; });
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return component.linked[a].size() < component.linked[b].size();
+        });
     }
     return best;
 }
@@ -185,12 +195,15 @@ Int least_bytes(
         }
         std::sort(members.begin(), members.end());
         Component component;
+        std::map<Int, std::size_t> number;
+        for (const auto &[negative, b] : members) number.emplace(b, number.size());
         for (const auto &[negative, b] : members) {
             component.bytes.push_back(-negative);
             auto &row = component.linked.emplace_back();
-            const auto found = near.find(b);
-            for (const auto &member : members)
-                row.push_back(found != near.end() && found->second.contains(member.second));
+            if (const auto found = near.find(b); found != near.end())
+                for (Int other : found->second)
+                    if (const auto at = number.find(other); at != number.end())
+                        row.push_back(at->second);
         }
         total += nested && members.size() <= kExact ? fewest(component) : apart(component);
     }

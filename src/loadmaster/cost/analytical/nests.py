@@ -22,7 +22,7 @@ def kind_of(kind: str, nests: Sequence[LoopNest]) -> str:
     That is the operator's own (``Conv``, ``MatMul``, ``convolution``), and for convolutions with
     one input channel in each group ``DepthwiseConv`` or, where names begin with a small letter,
     ``depthwise_convolution``. Pieces of an operator are of its kind: they have all of its input
-    channels and taps.
+    channels and taps, but for pieces of sums, of which none is depthwise.
     """
     depthwise = bool(nests) and nests[0].c == 1 and nests[0].r * nests[0].s > 1
     if not depthwise or kind.lower().startswith("depthwise"):
@@ -34,7 +34,11 @@ def efficiencies(jobs: Sequence[Job], core: Core) -> Floats:
     """Return the efficiency of every job on a core, shape (jobs,), more than 0 and at most 1.
     O(jobs)."""
     return np.array(
-        [core.efficiency.get(kind_of(job.kind, job.nests), 1.0) for job in jobs], dtype=np.float64
+        [
+            core.efficiency.get(kind_of(job.kind, () if job.summed else job.nests), 1.0)
+            for job in jobs
+        ],
+        dtype=np.float64,
     )
 
 

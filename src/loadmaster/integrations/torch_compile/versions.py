@@ -192,6 +192,8 @@ class GraphVersions:
             if version.streamed and version.calls != before:
                 before = version.calls
                 yield version
+        if self._always_streamed and before is None:
+            yield self.whole  # too little is left for blocks; what it needs can be told
 
     def _with_streamed(self, wanted: frozenset[int], room: int) -> Traced:
         """Return the graph with as many of the ``wanted`` storages streamed as possible."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -268,5 +268,7 @@ def _plan_all(
     except KeyboardInterrupt:
         return False
     finally:
-        for future in futures:
+        # A pool cancels its own calls when it ends; cancelled here, they end in a traceback of its
+        # thread where Ctrl-C has ended its processes too.
+        for future in () if isinstance(workers, ProcessPoolExecutor) else futures:
             future.cancel()

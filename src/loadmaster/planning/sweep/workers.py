@@ -32,6 +32,10 @@ _GO_ON = "finished points are kept: run the same command again"
 class _Processes(ProcessPoolExecutor):
     """Processes that start with Ctrl-C blocked, which would end their imports in a traceback."""
 
+    def __exit__(self, *_: object) -> None:
+        """Begin no further call."""
+        self.shutdown(cancel_futures=True)
+
     def submit(self, *call: Any, **named: Any) -> Future[Any]:
         """Submit a call; the first starts the processes, which inherit what is blocked."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

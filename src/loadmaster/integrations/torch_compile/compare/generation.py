@@ -11,7 +11,6 @@ budget plus the bytes of libraries.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import shutil
@@ -174,8 +173,6 @@ def _generate(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     """Generate a token for each line on the standard input, by method ``way``; see `WAYS`."""
     return_freed_memory()
     _warm_up(spot, way)
-    gc.collect()
-    return_freed_blocks()
     path = Path(folder) / _WEIGHTS
     _answer()
     sys.stdin.readline()
@@ -323,7 +320,7 @@ class Way:
         libraries."""
         with contextlib.suppress(OSError):
             if self.mark is not None:
-                return self.mark.bytes() - self.empty
+                return max(self.mark.bytes() - self.empty, 0)
         return None
 
     def figures(self) -> dict[str, Any]:
