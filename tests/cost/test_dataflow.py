@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.layers import loops, machine, nests, one_job, operand_bytes
-from tests.support.networks import RATES
+from tests.support.lowered import parts_of
+from tests.support.networks import RATES, npu
+from tests.support.random_networks import Builder
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import (
@@ -20,9 +22,11 @@ from loadmaster.cost.analytical.energy import (
     sram_energy,
 )
 from loadmaster.cost.analytical.job_costs import job_costs, job_table
-from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
+from loadmaster.cost.analytical.nests import STREAMED, efficiencies, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.job import Operand
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 networks_on_chip = st.fixed_dictionaries(
@@ -415,3 +419,15 @@ def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
     nest = loops("k=8 c=8 y=8 x=8 r=7 s=7")
     with pytest.raises(lm.TargetError, match=r"core core.*job j"):
         job_table(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=64))
+
+
+def test_pieces_of_sums_have_the_efficiency_of_their_operator():
+    """Pieces of one input channel were taken for depthwise convolutions."""
+    build = Builder(0)
+    build.last = build.Conv(build.input(1, 8, 5, 6), build.weight(1, 8, 3, 3), pads=[0] * 4)
+    graph = build.graph("sums")
+    (form,) = parts_of(graph, sums=True).forms
+    jobs = lower([graph], npu(1), cuts=[Cuts([form.chains({}, 8)])]).jobs
+    assert {job.nests[0].c for job in jobs} == {1}
+    core = replace(npu(1).cores[0], efficiency={"Conv": 0.5, "DepthwiseConv": 0.25})
+    assert efficiencies(jobs, core).tolist() == [0.5] * len(jobs)
