@@ -149,7 +149,7 @@ def test_every_command_has_an_example_in_its_help(command):
         {SQUEEZENET} --batch 0 | --batch
         {SQUEEZENET} --time-limit '5 parsecs' | parsecs
         {SQUEEZENET} --seed {2**64} | --seed
-        {SQUEEZENET} --set 'dram.bandwidth=1 B/s' | hours
+        {SQUEEZENET} --set 'dram.bandwidth=1 B/s' | minutes
         {SQUEEZENET} --deadline 5ms | --deadline '5ms' | NAME=S
         {SQUEEZENET} --period squeezenet=soon | 'soon' | time
         {SQUEEZENET} --deadline resnet=5ms | 'resnet' | squeezenet

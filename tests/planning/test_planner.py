@@ -290,7 +290,7 @@ def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock):
 
 @pytest.mark.slow
 def test_work_of_hours_is_refused_before_it_overflows():
-    with pytest.raises(PlanError, match=r"2\.5 hours"):
+    with pytest.raises(TargetError, match="75 minutes"):
         lm.plan([lm.load("onnx:resnet50")], lm.target("edge-npu", ["dram.bandwidth=1 B/s"]))
 
 
