@@ -318,7 +318,7 @@ def test_a_refusal_names_the_smallest_budget_that_works():
             BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once"
         ) as refused:
             call(tokens(0))
-        least = int(str(refused.value).split("works is ")[1].split(" bytes")[0])
+        least = int(str(refused.value).split("works for this graph is ")[1].split(" bytes")[0])
         for budget, works in ((least, True), (int(least * 0.97), False)):
             _, _, call = compiled(module, fast_memory=budget)
             if works:
