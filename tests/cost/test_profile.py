@@ -2,6 +2,8 @@
 tables of one's own."""
 
 import csv
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.support.tables import cases
 import loadmaster as lm
 from loadmaster.core.errors import OutputError, PlacementError
 from loadmaster.core.provenance import Label, Provenance, described, weakest
+from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, profile_place
@@ -282,6 +285,15 @@ def test_a_store_needs_a_file(monkeypatch, tmp_path):
         KernelTimes(damaged).put("k", "", 1.0)
     assert KernelTimes(tmp_path / "new.sqlite").all() == {}
     assert not (tmp_path / "new.sqlite").exists()
+
+
+def test_a_store_that_another_process_uses_is_not_to_be_removed(tmp_path):
+    store = Store(tmp_path / "used.sqlite", "kept", wait=0)
+    store.put("k", b"")
+    with closing(sqlite3.connect(store.place)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OutputError, match="locked: wait for the process that uses it, or name"):
+            store.put("k", b"")
 
 
 def test_the_store_lives_beside_the_cache(tmp_path):

@@ -17,7 +17,7 @@ class Effort:
     Attributes
     ----------
     evaluations
-        Simulated schedules of a joint search, for up to 512 jobs; 0: no joint search.
+        Simulated schedules of a joint search, for up to 256 jobs; 0: no joint search.
     packings
         Rounds of a joint search, each of which ends with packing the best schedule.
     nodes
@@ -54,9 +54,9 @@ class Effort:
             )
 
     def evaluations_of(self, jobs: int) -> int:
-        """Simulated schedules of ``jobs`` jobs: fewer for more than 512, so that the simulated jobs
-        are as many, but at least a quarter."""
-        return self.evaluations * 512 // max(512, min(jobs, 4 * 512))
+        """Simulated schedules of ``jobs`` jobs: fewer for more than 256, so that the simulated jobs
+        are as many, but at least an eighth."""
+        return self.evaluations * 256 // max(256, min(jobs, 8 * 256))
 
     def share(self, budget: int) -> int:
         """Scale a strategy's default budget by ``work``, to at least 1."""
@@ -78,7 +78,7 @@ class Effort:
 
 
 Effort.TEST = Effort("test", 64, 4, 500, 400_000, 5.0)
-Effort.QUICK = Effort("quick", 256, 2, 2_000, 2_000_000, 25.0)
+Effort.QUICK = Effort("quick", 256, 2, 2_000, 6_000_000, 25.0)
 Effort.NORMAL = Effort("normal", 1024, 2, 5_000, 8_000_000, 100.0)
 Effort.THOROUGH = Effort("thorough", 8192, 4, 50_000, 64_000_000, 800.0)
 LEVELS = {

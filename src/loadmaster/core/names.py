@@ -29,6 +29,8 @@ def free_name(name: str, *taken: Container[str]) -> str:
 def printable(name: str) -> str:
     """Replace control and direction characters, which could corrupt the surrounding text or control
     the terminal."""
+    if name.isprintable():
+        return name
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 

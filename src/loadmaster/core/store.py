@@ -78,9 +78,9 @@ class Store:
                 )
                 yield connection
         except (sqlite3.Error, OSError) as error:
+            cure = "wait for the process that uses it" if "locked" in str(error) else "remove it"
             raise OutputError(
-                f"{self.place}: cannot keep results in this file: {error}: remove it, or name"
-                " another"
+                f"{self.place}: cannot keep results in this file: {error}: {cure}, or name another"
             ) from None
 
 

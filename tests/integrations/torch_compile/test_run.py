@@ -116,6 +116,23 @@ def inference(module, x):
     return comparison.MeasuredModule(module, (x,), False, torch.device("cpu"))
 
 
+def test_a_returned_loss_is_the_loss_and_other_results_need_no_gradient():
+    """A gradient of logits would be memory that no plan counts."""
+    layer = nn.Linear(4, 3)
+
+    def gradient(results):
+        module = Parts(lambda own, x: results(own.layer(x)), layer=layer)
+        work = comparison.MeasuredModule(module, (torch.ones(2, 4),), True, torch.device("cpu"))
+        work.step(Variant("eager", module))
+        return layer.weight.grad.clone()
+
+    loss = gradient(lambda y: y.sum())
+    assert torch.equal(gradient(lambda y: {"loss": y.sum(), "logits": y}), loss)
+    squares = gradient(lambda y: y.square().mean())
+    torch.testing.assert_close(gradient(lambda y: [y]), squares)
+    assert not gradient(lambda y: [0 * y]).any()
+
+
 @pytest.fixture
 def without_compiler(monkeypatch):
     """Of the rivals in inference, the one that needs no compiler."""

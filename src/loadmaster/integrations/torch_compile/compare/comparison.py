@@ -230,11 +230,7 @@ class MeasuredModule:
         with torch.set_grad_enabled(self.training), variant.around():
             out = variant.call(**given) if isinstance(given, dict) else variant.call(*given)
             if self.training:
-                loss = sum(
-                    leaf.float().square().mean() if leaf.dim() else leaf
-                    for leaf in filter(torch.is_floating_point, _tensors(out))
-                )
-                require_trained(torch.as_tensor(loss)).backward()
+                require_trained(_loss_of(out)).backward()
                 if variant.optimizer is not None:
                     variant.optimizer.step()
         return out
@@ -251,6 +247,17 @@ class MeasuredModule:
         ]
         left = (p if updated else p.grad for p in self.module.parameters())
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
+
+
+def _loss_of(out: Any) -> Tensor:
+    """Return the sum of the losses (scalars) of a result; without any, of the mean squares of its
+    tensors, computed without another tensor of their size, which no plan would count."""
+    leaves = [leaf for leaf in _tensors(out) if torch.is_floating_point(leaf)]
+    losses = [leaf for leaf in leaves if not leaf.dim() and leaf.requires_grad]
+    losses = losses or [
+        torch.linalg.vector_norm(leaf.float()).square() / leaf.numel() for leaf in leaves
+    ]
+    return torch.as_tensor(sum(losses))
 
 
 def _tensors(out: Any) -> list[Tensor]:
