@@ -94,8 +94,9 @@ def whole_picoseconds(seconds: Floats) -> Ints:
     # As `whole` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
         raise TargetError(
-            "this work takes longer than 75 minutes one job after another, the most that is"
-            " planned: check bandwidths and clocks"
+            "one job after another, each on its slowest core, this work takes longer than 75"
+            " minutes, the most that is planned: check bandwidths and clocks, or plan fewer jobs"
+            " at a time"
         )
     # A millionth of a picosecond is taken for rounding.
     return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))

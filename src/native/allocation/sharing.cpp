@@ -41,7 +41,8 @@ constexpr std::size_t kExact = 10;
 // Buffers that are looked at, together over all instants, for the bytes that are alive at least.
 constexpr Int kLooks = 5'000'000;
 
-// Pairs of members of groups that are compared before groups are joined.
+// Pairs of members that are compared while groups are joined, about a tenth of a second: chains of
+// thousands of pairs would take their square. Further pairs stay apart, which is allowed.
 constexpr Int kMeetings = 50'000'000;
 
 class Partitions {

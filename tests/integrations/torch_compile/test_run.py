@@ -16,6 +16,7 @@ from tests.support.json_schema import conforms
 from tests.support.modules import Parts, linears
 from tests.support.nightly import by_night
 from torch import nn
+from torch.profiler import profile
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.json_object import ABSENT, json_of
@@ -131,6 +132,20 @@ def test_a_returned_loss_is_the_loss_and_other_results_need_no_gradient():
     squares = gradient(lambda y: y.square().mean())
     torch.testing.assert_close(gradient(lambda y: [y]), squares)
     assert not gradient(lambda y: [0 * y]).any()
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, torch.complex64])
+def test_results_without_a_loss_need_no_memory_but_their_gradient(kind):
+    """A copy in another type would be memory that no plan counts."""
+    result = torch.randn(256, 256, dtype=kind).requires_grad_()
+    with profile(profile_memory=True) as taken:
+        loss = comparison._loss_of({"result": result})
+        loss.backward()
+    made = [event.self_cpu_memory_usage for event in taken.key_averages()]
+    assert sum(bytes for bytes in made if bytes > 0) < result.nbytes + 1024
+    exact = result.detach().to(torch.complex128).abs().square().mean()
+    torch.testing.assert_close(loss.detach(), exact, rtol=1e-2, atol=0)
+    torch.testing.assert_close(result.grad, 2 * result.detach() / result.numel())
 
 
 @pytest.fixture

@@ -249,15 +249,29 @@ class MeasuredModule:
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
 
 
+class _MeanSquare(torch.autograd.Function):  # type: ignore[misc]
+    """Mean of the squared magnitudes of a tensor's elements. Its gradient is the only other tensor
+    of that size: no plan would count more."""
+
+    @staticmethod
+    def forward(context: Any, tensor: Tensor) -> Tensor:
+        context.save_for_backward(tensor)
+        # Another dtype for the norm itself would copy the tensor.
+        return torch.linalg.vector_norm(tensor).double().square() / max(tensor.numel(), 1)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        (tensor,) = context.saved_tensors
+        return tensor * (gradient * 2 / max(tensor.numel(), 1))
+
+
 def _loss_of(out: Any) -> Tensor:
     """Return the sum of the losses (scalars) of a result; without any, of the mean squares of its
-    tensors, computed without another tensor of their size, which no plan would count."""
-    leaves = [leaf for leaf in _tensors(out) if torch.is_floating_point(leaf)]
-    losses = [leaf for leaf in leaves if not leaf.dim() and leaf.requires_grad]
-    losses = losses or [
-        torch.linalg.vector_norm(leaf.float()).square() / leaf.numel() for leaf in leaves
-    ]
-    return torch.as_tensor(sum(losses))
+    tensors."""
+    leaves = [leaf for leaf in _tensors(out) if leaf.is_floating_point() or leaf.is_complex()]
+    losses = [leaf for leaf in leaves if leaf.is_floating_point() and not leaf.dim()]
+    losses = [leaf for leaf in losses if leaf.requires_grad]
+    return torch.as_tensor(sum(losses or map(_MeanSquare.apply, leaves)))
 
 
 def _tensors(out: Any) -> list[Tensor]:
