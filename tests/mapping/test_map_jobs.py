@@ -371,6 +371,36 @@ def test_a_core_waits_for_an_urgent_job_and_what_is_late_is_not_optimal(objectiv
         assert is_punctual or found.status == "feasible"
 
 
+@pytest.mark.parametrize(
+    ("microseconds", "release", "due", "weight", "cores", "late"),
+    [
+        # Both cores must wait for the urgent jobs.
+        ([10, 10, 4, 4], [0, 0, 1, 1], [100, 100, 5, 5], [1, 1, 1, 1], 2, 0),
+        # The third job is never due, but must run before the fourth.
+        ([1, 5, 13, 5], [1, 0, 3, 0], [np.inf, 5, np.inf, 20], [2, 5, 1, 1], 1, 10),
+    ],
+    ids=["two-cores-wait", "never-due"],
+)
+def test_lateness_is_the_least_there_is(microseconds, release, due, weight, cores, late):
+    count = len(microseconds)
+    seconds = np.repeat(np.array(microseconds)[:, None] * 1e-6, cores, axis=1)
+    nothing = np.zeros((count, cores))
+    names = tuple(f"j{job}" for job in range(count)), tuple(f"c{core}" for core in range(cores))
+    costs = lm.JobAnalysis(*names, seconds, nothing, np.zeros(count, dtype=np.int64))
+    after = [(), (0,), (0,), ()] if cores == 1 else [()] * count
+    found = map_dependent_jobs(
+        costs,
+        1e9,
+        after,
+        release=np.array(release) * 1e-6,
+        due=np.array(due) * 1e-6,
+        weight=weight,
+        samples=2000,
+    )
+    lateness = np.maximum(0.0, found.end * 1e6 - due) @ np.array(weight)
+    assert lateness == pytest.approx(late, abs=1e-3)
+
+
 def test_jobs_that_come_after_hours_are_refused():
     with pytest.raises(MappingError, match="release: a job would come after more than an hour"):
         map_dependent_jobs(jobs(2), 1e9, [(), ()], release=[0.0, 1e4])

@@ -38,7 +38,7 @@ objective of energy."""
 
 Value = tuple[float, float, float]
 _Start = tuple[Floats, Mask, bool]
-"""Priorities, the cores that jobs may run on, and whether the last idle core waits for releases."""
+"""Priorities, the cores that jobs may run on, and whether idle cores wait for releases."""
 
 
 def _search(
@@ -53,9 +53,9 @@ def _search(
 
     List schedules come first: by the longest path to the end, by the earliest due date, and, where
     energy counts, on frugal cores only. From the best of them a local search changes priorities, or
-    the cores that few jobs may run on, or whether the last idle core waits for a job of higher
-    priority that is released soon. Else an idle core takes the ready job of highest priority that
-    would finish first there. Times are whole picoseconds.
+    the cores that few jobs may run on, or whether idle cores wait for jobs of higher priority that
+    are released soon. Else an idle core takes the ready job of highest priority that would finish
+    first there. Times are whole picoseconds.
     """
     spending = _SPENDING if problem.group.weights[1] else (np.inf,)
     starts = [
@@ -156,8 +156,10 @@ class _DispatchProblem:
         """Priorities to begin with."""
         shortest = self.duration.min(axis=1).tolist()
         ranks = [np.array(upward_rank(self.after, shortest), dtype=np.float64)]
-        if np.isfinite(self.due).any():
-            ranks.append(1.0 / np.maximum(self.due, 1.0))
+        due = self.due[np.isfinite(self.due)]
+        if len(due):
+            # Jobs that are never due come last, with priorities above zero, which can change.
+            ranks.append(1.0 / np.clip(self.due, 1.0, 2.0 * due.max() + 1.0))
         return ranks
 
     def longest_path(self) -> float:

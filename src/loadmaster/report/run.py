@@ -174,9 +174,12 @@ def _outcome(result: Json) -> str:
         interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
         close = f"; steps took {found['ratio']:.2f}{interval} of what was predicted before each"
     stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
+    peak, budget = result["measured_peak"], result["budget"]
     kept = "kept" if result["budget_kept"] else "EXCEEDED"
+    if result["budget_kept"] and None not in (peak, budget) and peak > budget:
+        kept += " within the 8 MiB that Python and libraries may take beside it"
     return (
-        f"Results {_equality(result)}; the budget of {_bytes(result['budget'])} was {kept};"
+        f"Results {_equality(result)}; the budget of {_bytes(budget)} was {kept};"
         f" {_bytes(result['moved_bytes'])} moved in a step, {_seconds(result['waiting_seconds'])}"
         f" waiting for it. Times and peaks are {result['label']},"
         f" predictions are estimates{close}{stopped}."

@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <list>
 #include <numeric>
-#include <queue>
 #include <unordered_map>
 
 namespace loadmaster::joint {
@@ -59,8 +57,8 @@ class Simulation {
     // Everything that may start now: in turn, then before its turn, then copies of low priority.
     void start() {
         while (!arrivals_.empty() && arrivals_.back() <= now()) arrivals_.pop_back();
-        for (; !later_.empty() && later_.top().first <= now(); later_.pop())
-            ready_.insert(position_[later_.top().second]);
+        for (; !later_.empty() && later_.begin()->first <= now(); later_.erase(later_.begin()))
+            ready_.insert(position_[later_.begin()->second]);
         admit_in_turn();
         start_copy(false);
         start_jobs();
@@ -72,7 +70,7 @@ class Simulation {
 
     // When the next job is released, or the next tensor comes.
     std::int64_t next_arrival() const {
-        return std::min(later_.empty() ? kNever : later_.top().first,
+        return std::min(later_.empty() ? kNever : later_.begin()->first,
             arrivals_.empty() ? kNever : arrivals_.back());
     }
 
@@ -358,11 +356,12 @@ class Simulation {
         return false;
     }
 
-    // Whether a job that would end at `end` leaves its core to the next one to be released.
+    // Whether a job that would end at `end` leaves its core to those that are released before.
     bool waits_for_release(std::size_t position, std::size_t core, std::int64_t end) const {
-        return options_.wait_for_releases && !later_.empty() &&
-            position_[later_.top().second] < static_cast<std::int64_t>(position) &&
-            delays_release(free_at_, core, end, later_.top().first);
+        const auto is_urgent = [&](std::int64_t job) {
+            return position_[job] < static_cast<std::int64_t>(position);
+        };
+        return options_.wait_for_releases && delays_release(free_at_, core, end, later_, is_urgent);
     }
 
     void enable(std::int64_t job) {
@@ -429,9 +428,7 @@ class Simulation {
     std::vector<char> admitted_, busy_;
     IndexSet ready_,
         early_; // positions of jobs that could start, and of such whose turn has not come
-    // Jobs whose time has not come, the next one first.
-    using Instant = std::pair<std::int64_t, std::int64_t>;
-    std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
+    Releases later_;
     std::vector<std::int64_t> position_;
     std::vector<std::int64_t> copies_; // stays that are fetched, `fetches_` of them, then those
                                        // that are copied to main memory

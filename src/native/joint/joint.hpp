@@ -65,8 +65,8 @@ struct Options {
                                    // admitted; 0 for none
     double fetch_lead; // share of all jobs' time by which a fetch is early at least before it gives
                        // way to jobs on a link that is full; may be infinite
-    bool wait_for_releases; // whether the last idle core waits for a job before this one in the
-                            // order, if that is released before this one would end
+    bool wait_for_releases; // whether idle cores wait for jobs before this one in the order, if
+                            // these are released before this one would end
     std::vector<double> core_prices; // what a second of each core counts when a core is chosen for
                                      // a job; empty: 1
     std::vector<std::int64_t> streamed_tensors; // that no stay is chosen for, where jobs may use

@@ -1,7 +1,6 @@
 #include "simulation/event_engine.hpp"
 #include "simulation/kernels.hpp"
 
-#include <functional>
 #include <queue>
 #include <utility>
 
@@ -11,9 +10,6 @@ namespace {
 
 // Ready tasks, highest priority first, ties by index.
 using Ready = std::priority_queue<std::pair<double, std::int64_t>>;
-// Tasks whose time has not come, the next one first.
-using Instant = std::pair<std::int64_t, std::int64_t>;
-using Later = std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>>;
 
 struct Choice {
     std::int32_t core;
@@ -43,7 +39,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     result.order.reserve(tasks);
     std::vector<std::int64_t> waiting = successors.predecessor_counts();
     Ready ready;
-    Later later;
+    Releases later;
     EventEngine events(links, links);
     // What a task waits for is there; it may still have to wait for its own time.
     const auto enable = [&](std::int64_t task) {
@@ -59,8 +55,8 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     std::vector<double> free_at(cores, 0.0);
     std::vector<std::pair<double, std::int64_t>> held;
     const auto start = [&] {
-        for (; !later.empty() && later.top().first <= events.now(); later.pop())
-            ready.emplace(priority[later.top().second], -later.top().second);
+        for (; !later.empty() && later.begin()->first <= events.now(); later.erase(later.begin()))
+            ready.emplace(priority[later.begin()->second], -later.begin()->second);
         std::fill(free_at.begin(), free_at.end(), static_cast<double>(events.now()));
         for (const Running &run : events.running())
             free_at[run.resource] += run.remaining / run.speed;
@@ -74,10 +70,10 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
             ready.pop();
             const std::int64_t task = -item.second;
             const Choice choice = earliest_finish(&duration[task * cores], free_at);
-            const bool waits = wait_for_releases && !busy[choice.core] && !later.empty() &&
-                priority[later.top().second] > item.first &&
+            const bool waits = wait_for_releases && !busy[choice.core] &&
                 delays_release(free_at, static_cast<std::size_t>(choice.core),
-                    events.now() + duration[task * cores + choice.core], later.top().first);
+                    events.now() + duration[task * cores + choice.core], later,
+                    [&](std::int64_t other) { return priority[other] > item.first; });
             if (waits) {
                 held.push_back(item);
                 continue;
@@ -98,7 +94,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
         for (const auto &item : held) ready.push(item);
     };
     events.run(
-        start, [&] { return later.empty() ? kNever : later.top().first; }, [](std::int64_t) {},
+        start, [&] { return later.empty() ? kNever : later.begin()->first; }, [](std::int64_t) {},
         [&](const Running &run) {
             busy[run.resource] = 0;
             result.end[run.task] = result.makespan = events.now();

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace loadmaster {
@@ -24,14 +26,25 @@ struct Running {
     double speed;
 };
 
-// Whether a task that starts on a core now would occupy it beyond `release`, with no other core
-// expected to be free by then.
-inline bool delays_release(
-    const std::vector<double> &free_at, std::size_t core, std::int64_t end, std::int64_t release) {
-    if (end <= release) return false;
-    for (std::size_t c = 0; c < free_at.size(); ++c)
-        if (c != core && free_at[c] <= static_cast<double>(release)) return false;
-    return true;
+// Tasks whose time has not come: (release, task), the next one first.
+using Releases = std::set<std::pair<std::int64_t, std::int64_t>>;
+
+// Whether a task that occupies a core until `end` takes it from tasks that are more urgent and will
+// be released before: by the release of the n-th of these fewer than n other cores are expected to
+// be free. Looks at a few releases per core.
+template <class Urgent>
+bool delays_release(const std::vector<double> &free_at, std::size_t core, std::int64_t end,
+    const Releases &later, const Urgent &is_urgent) {
+    std::ptrdiff_t urgent = 0;
+    std::size_t looks = 4 * free_at.size();
+    for (auto at = later.begin(); looks > 0 && at != later.end() && at->first < end;
+        ++at, --looks) {
+        if (!is_urgent(at->second)) continue;
+        const auto is_free = [&](double time) { return time <= static_cast<double>(at->first); };
+        const auto free = std::count_if(free_at.begin(), free_at.end(), is_free);
+        if (free - is_free(free_at[core]) < ++urgent) return true;
+    }
+    return false;
 }
 
 // A demand vector has a column per link, then columns that are metered but never hold anything

@@ -40,8 +40,8 @@ struct Dispatch {
 };
 
 // List scheduling: whenever a core is idle, start the ready task of highest priority whose earliest
-// finish is there. No task starts before its `release`. With `wait_for_releases` the last idle core
-// waits for a task of higher priority that is released before another one would end.
+// finish is there. No task starts before its `release`. With `wait_for_releases` idle cores wait
+// for tasks of higher priority that are released before others would end.
 Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration,
     std::span<const double> demand, std::size_t links, std::int32_t cores,
     const Successors &successors, std::span<const std::int64_t> release, bool wait_for_releases);

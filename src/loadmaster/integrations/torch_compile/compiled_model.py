@@ -76,12 +76,12 @@ from loadmaster.placement.decisions import Mode, fast_bytes
 
 _UPDATES = "_loadmaster_updates"
 _LOG = logging.getLogger("loadmaster")
-_KERNEL_OBJECT_BYTES, _SYMBOLIC_KERNEL_OBJECT_BYTES = 44 << 10, 72 << 10
+_KERNEL_OBJECT_BYTES, _SYMBOLIC_KERNEL_OBJECT_BYTES = 50 << 10, 80 << 10
 COMPILER_BYTES = 56 << 20
 """Bytes that PyTorch's compiler may take in a step that compiles, outside of the budget."""
 PROCESS_OVERHEAD = 8 << 20
 """Bytes that a process may take outside of the budget, which suffice for the Python objects of
-some 180 kernels."""
+some 160 kernels."""
 
 
 def object_bytes(kernels: int, symbolic: bool) -> int:

@@ -72,8 +72,8 @@ class JointOptions:
     urgent_networks_first
         Whether all other networks wait for the urgent ones.
     wait_for_releases
-        Whether the last idle core waits for a job that precedes others in the order, if it is
-        released before these would end.
+        Whether idle cores wait for jobs that precede others in the order, if they are released
+        before these would end.
     streamed_tensors
         Numbers of tensors that are only streamed, never kept or fetched. Ignored where all operands
         must be copied.

@@ -193,6 +193,9 @@ _WARM_UP_STEPS = 2
 _TOLERANCE, _UPDATED = 1e-4, 10
 """Allowed relative error of results on a GPU or if kernels run in blocks, and its factor for
 parameters updated by an optimizer."""
+_LEAST_NORM = 0.01
+"""Share of the largest norm that norms of other tensors count as at least: with the tolerance, some
+eight units in the last place of float32."""
 _PREDICTION_STEPS = 3
 """Number of steps in turns before the first prediction."""
 
@@ -392,18 +395,22 @@ def _inference_rivals(work: MeasuredModule) -> Iterator[Variant]:
     )
 
 
-def _check_planned(ours: Variant) -> None:
+def _check_planned(ours: Variant, module: nn.Module) -> None:
     """Raise `ModelError` if no graph of the module runs by a plan."""
     assert ours.model is not None
     if not ours.works or ours.model.last_step_graphs:
         return
+    recurrent = (
+        "nn.RNN, nn.GRU and nn.LSTM need torch._dynamo.config.allow_rnn = True where the factory is"
+        " defined; "
+        if any(isinstance(part, nn.RNNBase) for part in module.modules())
+        else ""
+    )
     raise ModelError(
         "no part of the module runs by a plan: "
         + (
             "; ".join(map(str, ours.model.fallbacks))
-            or "torch.compile captures no graph of it. It leaves out nn.RNN, nn.GRU and nn.LSTM,"
-            " unless torch._dynamo.config.allow_rnn is set to True where the factory is defined;"
-            " TORCH_LOGS=graph_breaks names what else it leaves out"
+            or f"torch.compile captures no graph of it: {recurrent}TORCH_LOGS=graph_breaks says why"
         )
     )
 
@@ -419,13 +426,13 @@ def _distance(mine: list[Tensor], right: list[Tensor], order: float) -> float:
     ``right``, whose numbers that are not finite count as zero; 1e300 if other numbers are not
     finite in ``mine``. ``order`` is that of the norm.
 
-    A norm counts as at least a thousandth of the largest: gradients that are zero but for rounding,
+    A norm counts as at least a hundredth of the largest: gradients that are zero but for rounding,
     such as of a bias before a normalisation, have no digits to compare.
     """
     norm, found = partial(torch.linalg.vector_norm, ord=order), 0.0
     pairs = [(a, b) for a, b in zip(mine, right, strict=True) if a.numel()]
     norms = [float(norm(b.cdouble().nan_to_num(0, 0, 0))) for _, b in pairs]
-    least = max(1e-12, 10 * _TOLERANCE * max(norms, default=0.0))
+    least = max(1e-12, _LEAST_NORM * max(norms, default=0.0))
     for (a, b), size in zip(pairs, norms, strict=True):
         same = torch.isclose(a, b, 0, 0, equal_nan=True)
         gap = norm((a.cdouble() - b.cdouble()).masked_fill(same, 0)) / max(size, least)
@@ -482,7 +489,7 @@ class AlternatingRuns:
             self.progress(f"1 of 4: compiling {variant.name}", number / len(self.variants))
             self.warm(variant)
             if variant is ours:
-                _check_planned(ours)
+                _check_planned(ours, self.work.module)
         self._right, mine, plain = map(self.results, (unmoved, ours, eager))
         equal = _same(mine, self._right)
         # Outputs and what is left in parameters are of different sizes.
@@ -567,15 +574,22 @@ class AlternatingRuns:
 
     def measure_peak(self, variant: Variant) -> None:
         """Measure the peak of a variant: resident bytes, plus the most that a step takes above
-        them."""
+        them.
+
+        Pieces of freed memory that glibc cannot return before a step hide as much of its peak. They
+        differ from step to step, so the larger of two peaks counts.
+        """
         if not variant.works:
             return
-        self.restore_parameters(variant)
+        peaks = []
+        for _ in range(2):
+            self.restore_parameters(variant)
+            self._release_all()
+            with measurement.peak_of(self.work.device) as peak:
+                self.work.step(variant)
+            peaks.append(peak.bytes)
         self._release_all()
-        with measurement.peak_of(self.work.device) as peak:
-            self.work.step(variant)
-        self._release_all()
-        variant.measured_peak = self.work.resident(variant) + peak.bytes
+        variant.measured_peak = self.work.resident(variant) + max(peaks)
 
     def _release_all(self) -> None:
         """Free the memory that idle variants keep."""

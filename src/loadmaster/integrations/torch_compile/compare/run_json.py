@@ -147,7 +147,8 @@ class RunJson(PlannedSteps):
     rivals: Mapping[str, RivalJson]
     """With --compare: by name, other methods that save memory."""
     budget_kept: bool
-    """Whether the measured peak is within the budget."""
+    """Whether the measured peak exceeds the budget by at most 8 MiB, which Python objects and
+    libraries may take."""
     executor_step_seconds: float | None = ABSENT
     """With --compare: seconds of a step of a plan under which no tensor moves."""
     executor_step_cpu_seconds: float | None = ABSENT
@@ -213,6 +214,7 @@ class GenerationJson(WayJson):
     rivals: Mapping[str, WayJson | FailedWay]
     """With --compare: by name, other methods of generating."""
     budget_kept: bool
-    """Whether the measured peak is within the budget."""
+    """Whether the measured peak exceeds the budget by at most 8 MiB, which Python objects and
+    libraries may take."""
     label: Literal[Label.MEASURED]
     """How far the measured figures can be trusted."""
