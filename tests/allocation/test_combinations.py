@@ -167,6 +167,40 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name, case):
         assert answer.lower_bound <= answer.peak
 
 
+@pytest.mark.parametrize(
+    ("buffers", "wanted"),
+    [
+        (
+            [
+                lm.Buffer("a", 1, 4, 183, gaps=(Gap(2, 4, (147, 174)),)),
+                lm.Buffer("b", 0, 3, 190, alignment=4),
+                lm.Buffer("c", 2, 4, 160),
+                lm.Buffer("d", 3, 5, 53),
+                lm.Buffer("e", 4, 6, 66),
+            ],
+            {"in_place": [(3, 4, 0)]},
+        ),
+        (
+            [
+                lm.Buffer("a", 3, 7, 5, gaps=(Gap(5, 6, (3, 5)),)),
+                lm.Buffer("b", 2, 7, 2, alignment=4),
+                lm.Buffer("c", 5, 7, 3),
+                lm.Buffer("d", 0, 5, 2, alignment=4),
+                lm.Buffer("e", 4, 8, 2, alignment=4),
+            ],
+            {"aliases": (((2, 3), (3, 1)),), "in_place": [(4, 3, 0)]},
+        ),
+    ],
+    ids=["apart", "alias"],
+)
+def test_auto_is_no_worse_than_simple_strategies_where_exact_search_proves_nothing(buffers, wanted):
+    least = min(
+        lm.allocate(buffers, strategy=name, **wanted).peak
+        for name in ("best-fit", "exact", "greedy", "local-search", "telamalloc")
+    )
+    assert lm.allocate(buffers, **wanted).peak == least
+
+
 def test_pairs_that_are_pinned_to_one_address_share_it():
     buffers = buffers_of("a 0 4 4 offset=0, b 3 8 6 offset=0, c 0 8 4")
     answer = lm.allocate(buffers, in_place=[(0, 1)])

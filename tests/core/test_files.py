@@ -111,6 +111,18 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "söme"}
 
 
+def test_several_files_are_replaced_together_or_none_is(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(OutputError, match="missing/b: the other cannot be written"):
+        files.replace_files(
+            [(tmp_path / "a", "new", "one"), (tmp_path / "missing/b", "", "the other")]
+        )
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "old"}
+    every = [(tmp_path / name, name, "it") for name in ("a", "b")]
+    assert files.replace_files(every) == [path for path, *_ in every]
+    assert (tmp_path / "a").read_text() + (tmp_path / "b").read_text() == "ab"
+
+
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "real")

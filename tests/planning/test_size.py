@@ -171,6 +171,23 @@ def test_a_smaller_machine_may_suffice_where_the_search_fails_on_the_largest(mon
     assert (found.status, found.least.value.value) == ("optimal", 1e9)
 
 
+def test_better_machines_are_given_the_plan_of_the_worst(monkeypatch):
+    real = size_module.point_and_plan
+
+    def slow_alone(setting):
+        point, plan = real(setting)
+        alone = setting.at["bandwidth"] > 1e9 and "smaller" not in setting.options
+        return replace(point, makespan=2.0 if alone else 1.0), plan
+
+    monkeypatch.setattr(size_module, "point_and_plan", slow_alone)
+    found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=0.5))
+    assert found.status == "unknown"
+    assert found.trials[0].value.value == 1e9
+    assert [trial.point.makespan for trial in found.trials if trial.point] == [1.0] * 4
+    found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=1.5))
+    assert (found.least.value.value, len(found.trials)) == (1e9, 1)
+
+
 def test_energy_is_minimised_within_the_time_that_is_allowed():
     fast = sized("bandwidth=4GB/s:8GB/s", Limits(makespan=1.0))
     frugal = sized("bandwidth=4GB/s:8GB/s", Limits(makespan=1.0, energy=fast.least.point.energy))

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -46,41 +46,51 @@ def _require_no_input(path: Path) -> None:
 
 
 def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
-    """Write ``data``, text in UTF-8, under a temporary name beside ``path``, then rename it, so
-    that readers never see half a file.
+    """Write one file as :func:`replace_files` does, and return its path."""
+    return replace_files([(path, data, what)])[0]
 
-    For a link, the file that it points to is replaced; devices and pipes are written directly.
-    ``what`` names the content in errors.
+
+def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[Path]:
+    """Write files, each a path, its content (text in UTF-8), and a name of the content for errors;
+    return their paths.
+
+    All are written under temporary names beside their paths, then renamed, so that readers never
+    see half a file. For a link, the file that it points to is replaced; devices and pipes are
+    written directly.
 
     Raises
     ------
     OutputError
-        If the file cannot be written; the old one is as it was, and nothing else is left behind.
+        If two paths are of one file, or one cannot be written; the old files are as they were, and
+        nothing else is left behind.
     """
-    path = Path(path)
-    _require_no_input(path)
+    drafts: dict[Path, Path] = {}
+    named: dict[Path, str] = {}
+    path, name = Path(), ""
     try:
-        content = data.encode() if isinstance(data, str) else data
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-        else:
-            _replace(Path(os.path.realpath(path)), content)
+        for given, data, name in files:
+            path, content = Path(given), data.encode() if isinstance(data, str) else data
+            _require_no_input(path)
+            if path.exists() and not path.is_file():
+                path.write_bytes(content)
+                continue
+            real = Path(os.path.realpath(path))
+            if real in named:
+                raise OutputError(f"{path}: one file for {named[real]} and for {name}: give two")
+            named[real] = name
+            drafts[real] = real.with_name(_draft_name())
+            with drafts[real].open("xb") as file:
+                file.write(content)
+        for path, draft in drafts.items():
+            name = named[path]
+            os.replace(draft, path)
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: {what} cannot be written: {_reason(error)}") from error
-    return path
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a draft beside the file and rename it, so that the file is replaced whole or not at
-    all."""
-    draft = path.with_name(_draft_name())
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        raise OutputError(f"{path}: {name} cannot be written: {_reason(error)}") from error
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+    return [Path(path) for path, *_ in files]
 
 
 def why_unreadable(path: str | Path, error: Exception) -> str:

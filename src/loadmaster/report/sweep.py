@@ -357,8 +357,8 @@ def size_answer(found: Sizing, less: str = "") -> Iterator[str]:
         if len(between) > 1:
             listed += f" to {between[-1]} ({plural(len(between), 'value')})"
         yield (
-            f"Not known: {listed}: no plan was found there{less} that keeps the limits, and no"
-            " bound excludes one."
+            f"Not known: {listed}: no bound excludes a plan that keeps the limits, and none was"
+            f" found{less} where one was tried."
         )
     if not found.ordered:
         yield f"Every value was tried by itself, as more of {found.axis} need not be better."

@@ -14,7 +14,7 @@ struct Effort {
     std::uint64_t seed = 0;
     std::int64_t threads = 1;
     double work = 100;
-    bool in_passing = false;     // only greedy orders and exact search
+    bool in_passing = false;     // only greedy orders and exact search, where it proves anything
     bool until_deadline = false; // whatever the budgets, where there is a deadline
     Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
     std::function<bool()> poll; // whether a signal has come

@@ -130,7 +130,8 @@ class Trial {
     }
 
     // Which pairs share, case by case: the first case has the whole search, the others orders and
-    // exact search alone. Simple strategies keep apart what pins do not join.
+    // exact search alone, and simple strategies where that proves nothing. Simple strategies by
+    // themselves keep apart what pins do not join, with all of the work: so they do here.
     void try_cases() {
         const bool searches =
             strategy_.name == "auto" || strategy_.name == "exact" || strategy_.name == "telamalloc";
@@ -138,7 +139,7 @@ class Trial {
         if (!searches && found.cases.size() > 1) found.cases.erase(found.cases.begin());
         if (found.cases.empty()) refuse_clash();
         Effort effort = effort_;
-        effort.work /= static_cast<double>(std::max<std::size_t>(1, found.cases.size()));
+        const double work = effort.work / static_cast<double>(found.cases.size());
         Int floor = kNoLimit;
         for (const Case &one : found.cases) {
             if (fits() && solved_peak_ <= std::max({bound_.bytes, floor_, capacity_})) break;
@@ -148,6 +149,9 @@ class Trial {
                 return;
             }
             Int lower = one.bound.bytes;
+            const bool whole =
+                strategy_.name == "auto" && one.apart && !orderly(one.reduced.buffers());
+            effort.work = whole ? effort_.work : work;
             if (!(offset_ && lower >= solved_peak_) && !(capacity_ >= 0 && lower > capacity_))
                 lower = search(one.reduced, one.bound, effort,
                     [&](auto &&offset) { return one.reduced.offsets(one.merged, offset); });

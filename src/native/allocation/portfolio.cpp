@@ -113,10 +113,10 @@ void Portfolio::run() {
         return;
     }
     begin();
-    const bool in_turns = small() && !effort_.in_passing;
+    const bool in_turns = small() && !(effort_.in_passing && orderly_);
     if (in_turns && effort_.work >= 100)
         take_turns();
-    else if (search_on(); in_turns && open_ && !over())
+    else if (search_on(); in_turns && (open_ || !orderly_) && !over())
         play(simple_strategies());
     search_until_deadline();
 }

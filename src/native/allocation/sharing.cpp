@@ -221,6 +221,7 @@ struct Change {
 Cases cases_of(const Reduced &reduced, std::size_t most) {
     const Partitions partitions(reduced, most);
     Cases found{{}, partitions.complete};
+    const Groups &apart = partitions.complete ? partitions.found.front() : partitions.found.back();
     for (const Groups &groups : partitions.found) {
         Demands demands{reduced.buffers(), reduced.rewritten.hint()};
         demands.aliases.assign(groups.sets.begin(), groups.sets.end());
@@ -229,7 +230,8 @@ Cases cases_of(const Reduced &reduced, std::size_t most) {
         if (pins_clash(merged.buffers())) continue;
         Reduced made = without_empty(merged, {}, std::numeric_limits<Int>::max());
         Bound bound = lower_bound(made.buffers(), {}, std::numeric_limits<Int>::max());
-        found.cases.push_back({std::move(merged), std::move(made), std::move(bound)});
+        found.cases.push_back(
+            {std::move(merged), std::move(made), std::move(bound), &groups == &apart});
     }
     std::stable_sort(found.cases.begin(), found.cases.end(),
         [](const Case &a, const Case &b) { return a.bound.bytes < b.bound.bytes; });

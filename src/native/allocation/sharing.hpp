@@ -15,6 +15,7 @@ struct Case {
     Merged merged;
     Reduced reduced;
     Bound bound;
+    bool apart; // only those share that are pinned so
 };
 
 struct Cases {

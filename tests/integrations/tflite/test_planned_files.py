@@ -10,9 +10,10 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
+from loadmaster.core.files import replace_files
 from loadmaster.integrations.tflite import scratch as probing
 from loadmaster.integrations.tflite.arena import TensorArena
-from loadmaster.integrations.tflite.export import export_model, tflite_problem, write_model
+from loadmaster.integrations.tflite.export import export_model, model_files, tflite_problem
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets, with_plan
@@ -190,6 +191,8 @@ def test_the_model_and_its_plan_in_c_are_not_one_file(tmp_path):
     main.outputs = [main.out("RELU", [main.input((1, 2, 4, 2))])]
     exported = export_model(saved(tmp_path, model.bytes()))
     out = tmp_path / "out.tflite"
-    with pytest.raises(lm.AllocationError, match=r"out\.tflite: one file for the model and for C"):
-        write_model(exported, out, out)
+    other = tmp_path / "folder" / ".." / out.name
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(lm.OutputError, match="one file for the model and for the plan in C: give"):
+        replace_files(model_files(exported, out, other))
     assert not out.exists()

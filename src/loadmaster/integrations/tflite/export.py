@@ -11,7 +11,6 @@ from pathlib import Path
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
-from loadmaster.core.files import replace_file
 from loadmaster.integrations.tflite.arena import (
     ArenaPlan,
     TensorArena,
@@ -195,15 +194,15 @@ def export_model(
     return replace(exported, plan=plan)
 
 
-def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
-    """Write the file with the plan, and its C source if a path is given; return the paths."""
-    if c_struct == path:
-        raise AllocationError(f"{path}: one file for the model and for C: give two")
-    source = buffer_plan(model) if c_struct else ""
-    written = [replace_file(path, model.data, "the model with its plan")]
+def model_files(
+    model: ExportedModel, path: Path, c_struct: Path | None = None
+) -> list[tuple[str | Path, bytes | str, str]]:
+    """Return what `replace_files` takes: the file with the plan, and its C source if a path is
+    given."""
+    files: list[tuple[str | Path, bytes | str, str]] = [(path, model.data, "the model")]
     if c_struct:
-        written.append(replace_file(c_struct, source, "the plan in C"))
-    return written
+        files.append((c_struct, buffer_plan(model), "the plan in C"))
+    return files
 
 
 def tflite_problem(source: str | Path) -> Problem:

@@ -3,8 +3,9 @@ values that are proven impossible."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -225,7 +226,8 @@ def size(
     Along an axis where machines become no worse (capacities, bandwidths, clocks), both ends are
     found by bisection: lower bounds exclude values from below, plans prove from above which values
     suffice. A value that a bound excludes also excludes all values before it, on the grid and off
-    it. Along other axes every value is tried in order until one suffices. As plans come from a
+    it. A plan that is no better than that of a worse machine is made once more, from the latter.
+    Along other axes every value is tried in order until one suffices. As plans come from a
     heuristic search, values in between may remain undecided. Ctrl-C returns the result so far.
 
     Parameters
@@ -269,6 +271,7 @@ def size(
             options,
             progress or no_progress,
             interrupts,
+            order != 0,
         )
         search.bisect() if order else search.scan()
     found = search.plans.get(min(search.plans, default=0))
@@ -291,7 +294,11 @@ def size(
 
 @dataclass
 class _SizeSearch:
-    """The trials by position of their value; ``most`` is the largest number of plans."""
+    """The trials by position of their value.
+
+    ``ordered`` says whether machines become no worse. ``most`` is the largest number of plans;
+    ``given`` has, by position, that of the worse machine whose plan was given to the search.
+    """
 
     graphs: tuple[Graph, ...]
     target: Target
@@ -301,17 +308,23 @@ class _SizeSearch:
     options: Mapping[str, Any]
     progress: Progress
     interrupts: Interrupts
+    ordered: bool
     most: int = 1
+    given: dict[int, int] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
 
     def bisect(self) -> None:
         """Find the last value that a bound excludes, then the first beyond it that suffices; at
-        most 2 log2(values) + 2 trials. Where the middle does not suffice, what is better may."""
+        most 2 log2(values) + 3 trials. Where the middle does not suffice, what is better may."""
         beyond = len(self.values)
-        low = self._first(-1, beyond, lambda n: not self._excluded(n)) - 1
-        self.most = (beyond - low - 1).bit_length()
-        self._first(low, beyond, self._suffices)
+        low = self._first(-1, beyond, lambda n: not self._excluded(n))
+        if low == beyond or self.interrupts.requested:
+            return
+        self.most = 1 + (beyond - low - 1).bit_length()
+        # Better machines are given the plan of the worst, and it may suffice.
+        if not self._suffices(low):
+            self._first(low, beyond, self._suffices)
 
     def scan(self) -> None:
         """Try every value until one suffices."""
@@ -359,13 +372,27 @@ class _SizeSearch:
 
         options = {**self.options, **self._goal(), "progress": report}
         at = {self.axis: plain(value)}
-        point, made = point_and_plan(PointInput(self.graphs, self._machine(n), at, options))
+        setting = PointInput(self.graphs, self._machine(n), at, options)
+        point, made = point_and_plan(setting)
         met = self.limits.met_by(point)
+        worse = [(self._rank(self.trials[m].point), m) for m in self.trials if m < n]
+        best, given = min(worse, default=(self._rank(point), n))
+        if not met and self.ordered and best < self._rank(point):
+            self.given[n] = given = self.given.get(given, given)
+            setting = replace(setting, options=options | {"smaller": self._machine(given)})
+            point, made = point_and_plan(setting)
+            met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
         self.trials[n] = Trial(value, verdict, point.reason, point)
         if made and met:
             self.plans[n] = made
         return met
+
+    def _rank(self, point: DesignPoint | None) -> tuple[float, float]:
+        """Mini-batches that are late, and what is minimised; infinite without a plan."""
+        if point is None or point.makespan is None or point.energy is None:
+            return math.inf, math.inf
+        return point.missed, point.makespan if self.limits.energy is None else point.energy
 
     def _goal(self) -> dict[str, Any]:
         """Objective and deadlines of plans: deadlines precede every objective, so energy is

@@ -107,9 +107,9 @@ def tflite_command(
 
     Example: `loadmaster export tflite model.tflite --arena 64KiB --out small.tflite`
     """
-    from loadmaster.core.files import replace_file
+    from loadmaster.core.files import replace_files
     from loadmaster.core.units import parse_bytes
-    from loadmaster.integrations.tflite.export import export_model, write_model
+    from loadmaster.integrations.tflite.export import export_model, model_files
     from loadmaster.integrations.tflite.export_json import ChoiceJson, ExportJson, PartJson
     from loadmaster.report.packing import arena_page
 
@@ -150,14 +150,14 @@ def tflite_command(
             ],
         },
     )
-    written = [] if reason else write_model(exported, out, c_struct)
+    files = [] if reason else model_files(exported, out, c_struct)
     if reasons and (curve or reason):
         from loadmaster.report.page import render
 
         before = (reasons.problem, reasons.addresses)
         page = render(arena_page(shown, before, (exported.problem, exported.addresses)))
-        written.append(replace_file(out.with_suffix(".html"), page, "the page"))
-    output.show(shown, lambda: arena_page(shown), written)
+        files.append((out.with_suffix(".html"), page, "the page"))
+    output.show(shown, lambda: arena_page(shown), replace_files(files))
     if reason:
         raise typer.Exit(1)
 
