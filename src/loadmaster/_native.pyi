@@ -56,8 +56,8 @@ class TaskGraph:
         would end there first.
 
         ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x
-        links). No task starts before its ``release``. With ``wait_for_releases`` the last idle core
-        waits for a task of higher priority that is released before another one would end.
+        links). No task starts before its ``release``. With ``wait_for_releases`` idle cores wait
+        for tasks of higher priority that are released before others would end.
         """
 
 class Replay:
