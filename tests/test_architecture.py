@@ -398,7 +398,7 @@ LIMITS = {
     "planning": (83_416, 53, 52),
     "report": (32_576, 29, 21),
     "targets": (5_384, 6, 1),
-    "workloads": (65_439, 36, 31),
+    "workloads": (65_781, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

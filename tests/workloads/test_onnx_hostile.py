@@ -115,6 +115,10 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             model("y = GatherND<batch_dims=-5>(x, i)", "float[4,4] x", "y", constants(i=[[1]])),
             "its batch_dims -5 is out",
         ),
+        (
+            model("y = Transpose<perm=[0,0,7]>(x)", "float[2,3,4] x", [info("y", (2, 2, 4))]),
+            "perm [0, 0, 7] is no order of the 3 dimensions of its operand",
+        ),
         *(
             (model(*parts), reason)
             for *parts, reason in cases("""
@@ -163,6 +167,17 @@ def test_an_empty_constant_is_legal(tmp_path):
     graph = load(save(tmp_path, model(nodes, "float[1,3,4,4] x", "y", weights)))
     assert shapes(graph, "y") == "1x3x8x8"
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
+
+
+def test_a_name_that_is_no_text_is_named(tmp_path):
+    path = save(tmp_path, model("y = Relu(x)", "float[4] x", "y"))
+    path.write_bytes(path.read_bytes().replace(b"Relu", b"Re\xd8u"))
+    assert r"the name b'Re\xd8u' is not text in UTF-8" in complaint(path)
+
+
+def test_a_gathered_element_has_the_shape_of_a_scalar(tmp_path):
+    proto = model(["a = GatherND(x, i)", "y = Relu(a)"], "float[7,6] x", "y", constants(i=[3, 4]))
+    assert shapes(load(save(tmp_path, proto)), "y") == ""
 
 
 def nested_bodies(depth):

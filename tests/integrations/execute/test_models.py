@@ -242,6 +242,18 @@ def test_a_normalisation_across_channels_in_pieces_of_them(tmp_path):
     assert in_pieces(path, {1: 3}).violations == ()
 
 
+def test_a_product_that_quantises_all_of_an_operand_is_not_cut_along_its_rows(tmp_path):
+    """The scale is that of the largest element of all rows."""
+    product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
+    values = np.random.default_rng(1).integers(-100, 100, (64, 16))
+    weights = [constant("w", values, "int8"), constant("s", 0.01, "float32")]
+    path = save(tmp_path, model([product, "z = Abs(y)"], "float[8,64] x", "z", weights))
+    product, _ = lm.load(path).ops
+    assert product.axes == (1,)
+    plan = planned(path)
+    assert run_plan(plan, [str(path)]).violations == ()
+
+
 def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
     """They have a tolerance, and are not numbers in the same places."""
     monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")

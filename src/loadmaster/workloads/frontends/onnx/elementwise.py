@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
     EVERY,
     MICROSOFT,
@@ -322,6 +323,20 @@ rule("Expand Tile", movement, _tile_division, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(node.rank)))
 rule("Pad", movement, _pad_division, view=_pads_nothing, planning=(1, 2, 3))
 rule("DepthToSpace", movement, _depth_to_space)
+
+
+def _gather_nd_shape(node: Node) -> list[Result]:
+    """Return type and shape of a GatherND, also of one element, whose shape ONNX does not infer."""
+    *leading, depth = node.shape(1) or (0,)
+    batches, rank = node.attrs.get("batch_dims", 0), len(node.shape(0))
+    if not 0 <= batches <= rank - depth:
+        raise ModelError(
+            f"its batch_dims {batches} is out of range for indices of {depth} of {rank} dimensions:"
+            " export the network again"
+        )
+    return with_first_type(node, (*leading, *node.shape(0)[batches + depth :]))
+
+
 rule("SpaceToDepth", movement, _space_to_depth)
 rule(
     """
@@ -336,7 +351,8 @@ rule("ConstantOfShape EyeLike", movement, planning=(0,))
 
 rule("Slice", _selection, _slice_division, view=_is_whole_slice, planning=(1, 2, 3, 4))
 rule("Gather", _selection, _gather_division)
-rule("GatherElements GatherND", _selection)
+rule("GatherElements", _selection)
+rule("GatherND", _selection, shapes=_gather_nd_shape)
 rule("Split", _selection, view=_same_shape, planning=(1,))
 
 

@@ -215,4 +215,27 @@ def parse_model(data: bytes) -> onnx.ModelProto:
         raise ModelError(
             "holds no network: give a file that torch.onnx.export or another ONNX exporter wrote"
         )
+    _require_text(model.graph)
+    for function in model.functions:
+        _require_text(function)
     return model
+
+
+def _require_text(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Raise `ModelError` if a name in a graph or in those of its operators is not UTF-8, which
+    protobuf reads as bytes."""
+    names = [graph.name]
+    if isinstance(graph, onnx.GraphProto):
+        named = (graph.input, graph.output, graph.value_info, graph.initializer)
+        names += [each.name for values in named for each in values]
+    for node in graph.node:
+        names += (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            names.append(attribute.name)
+            for inner in (attribute.g, *attribute.graphs):
+                _require_text(inner)
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(
+                f"the name {name!r} is not text in UTF-8: the file is damaged, export it again"
+            )

@@ -200,10 +200,16 @@ def _dynamic_matmul(node: Node) -> Work:
     return replace(_matmul(node, data=1), elements=node.operand(0).count)
 
 
+def _dynamic_division(node: Node) -> Division:
+    """Return how such a product divides: by columns, as its scale is that of the whole operand."""
+    found = _division(node)
+    return divided({1: found.operands[1]}, found.loops) if found.operands else WHOLE
+
+
 rule(
     "DynamicQuantizeMatMul",
     _dynamic_matmul,
-    _division,
+    _dynamic_division,
     like="MatMul",
     domain=MICROSOFT,
 )

@@ -202,6 +202,11 @@ class Node:
         """Return the dimension of an operand of some shape that each of a transposition's result
         is, and whether any moves that has several elements."""
         order = self.integers("perm") or list(range(len(shape)))[::-1]
+        if sorted(order) != list(range(len(shape))):
+            raise ModelError(
+                f"perm {order} is no order of the {len(shape)} dimensions of its operand: export"
+                " the network again"
+            )
         long = [axis for axis in order if shape[axis] > 1]
         return order, long != sorted(long)
 
