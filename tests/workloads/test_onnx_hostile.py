@@ -116,7 +116,12 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             "its batch_dims -5 is out",
         ),
         (
-            model("y = Transpose<perm=[0,0,7]>(x)", "float[2,3,4] x", [info("y", (2, 2, 4))]),
+            model(
+                "y = Transpose<perm=[0,0,7]>(x); z = Relu(y)",
+                "float[2,3,4] x",
+                "z",
+                value_info=[info("y", (2, 2, 4))],
+            ),
             "perm [0, 0, 7] is no order of the 3 dimensions of its operand",
         ),
         *(
