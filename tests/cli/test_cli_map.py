@@ -123,7 +123,7 @@ def test_networks_of_one_name_are_kept_apart_and_only_deadlines_are_counted(fold
 
 
 def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
-    options = "onnx:squeezenet onnx:resnet50 --target m3e-s2 --precision int8 --samples 20"
+    options = "onnx:squeezenet onnx:resnet50 --target m3e-s2 --precision int8 --samples 100"
     timing = "--deadline squeezenet=600us"
     served = printed("map", options, timing, cwd=folder)["mini_batches"]
     assert [each["missed"] for each in served] == [False, False]

@@ -8,17 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from executorch.exir.memory_planning import (
-    MemoryAlgoResult,
-    MemoryPlanningAlgorithmSuite,
-    get_node_tensor_specs,
-)
-from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+
+from loadmaster.core.errors import AllocationError, CapacityError, missing
+
+try:
+    from executorch.exir.memory_planning import (
+        MemoryAlgoResult,
+        MemoryPlanningAlgorithmSuite,
+        get_node_tensor_specs,
+    )
+    from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+except ModuleNotFoundError as error:
+    raise missing(error, "loadmaster.integrations.executorch") from error
 
 from loadmaster.allocation.memories.allocate import allocate_banks
 from loadmaster.allocation.memories.problem import Bank, BankAllocation
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch.arenas import (
     LOG,
     Arenas,
