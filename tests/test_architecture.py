@@ -390,15 +390,15 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (27_765, 25, 20),
     "cli": (15_785, 24, 6),
-    "core": (11_519, 17, 10),
+    "core": (11_521, 17, 10),
     "cost": (30_592, 30, 37),
-    "integrations": (99_186, 63, 88),
+    "integrations": (99_187, 63, 88),
     "mapping": (20_123, 34, 37),
     "placement": (32_429, 25, 31),
-    "planning": (83_416, 53, 52),
+    "planning": (83_382, 53, 51),
     "report": (32_576, 29, 21),
     "targets": (5_384, 6, 1),
-    "workloads": (65_781, 36, 31),
+    "workloads": (65_775, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -22,10 +22,10 @@ from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep import size as size_module
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.orders import order_of
+from loadmaster.planning.sweep.orders import WarmStarts, order_of
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.size import Verdict, size
-from loadmaster.planning.sweep.sweep import WarmStarts, sweep
+from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sweep import size_answer, size_summary
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.graph import TensorKind

@@ -64,8 +64,7 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
         If two paths are of one file, or one cannot be written; the old files are as they were, and
         nothing else is left behind.
     """
-    drafts: dict[Path, Path] = {}
-    named: dict[Path, str] = {}
+    drafts: dict[Path, tuple[Path, str]] = {}
     path, name = Path(), ""
     try:
         for given, data, name in files:
@@ -75,19 +74,20 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
                 path.write_bytes(content)
                 continue
             real = Path(os.path.realpath(path))
-            if real in named:
-                raise OutputError(f"{path}: one file for {named[real]} and for {name}: give two")
-            named[real] = name
-            drafts[real] = real.with_name(_draft_name())
-            with drafts[real].open("xb") as file:
+            if real in drafts:
+                other = drafts[real][1]
+                raise OutputError(f"{path}: one file for {other} and for {name}: give two")
+            draft = real.with_name(_draft_name())
+            drafts[real] = draft, name
+            with draft.open("xb") as file:
                 file.write(content)
-        for path, draft in drafts.items():
-            name = named[path]
+        for path, (draft, what) in drafts.items():
+            name = what
             os.replace(draft, path)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: {name} cannot be written: {_reason(error)}") from error
     finally:
-        for draft in drafts.values():
+        for draft, _ in drafts.values():
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
     return [Path(path) for path, *_ in files]

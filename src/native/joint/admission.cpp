@@ -330,8 +330,7 @@ class Simulation {
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
-            if (!busy_[core] &&
-                (crowded(demand) || waits_for_release(at, core, now() + duration[core])))
+            if (!busy_[core] && (crowded(demand) || waits_for_release(at, now() + duration[core])))
                 continue;
             free_at_[core] += static_cast<double>(duration[core]);
             if (busy_[core]) continue;
@@ -357,11 +356,11 @@ class Simulation {
     }
 
     // Whether a job that would end at `end` leaves its core to those that are released before.
-    bool waits_for_release(std::size_t position, std::size_t core, std::int64_t end) const {
+    bool waits_for_release(std::size_t position, std::int64_t end) const {
         const auto is_urgent = [&](std::int64_t job) {
             return position_[job] < static_cast<std::int64_t>(position);
         };
-        return options_.wait_for_releases && delays_release(free_at_, core, end, later_, is_urgent);
+        return options_.wait_for_releases && delays_release(free_at_, end, later_, is_urgent);
     }
 
     void enable(std::int64_t job) {

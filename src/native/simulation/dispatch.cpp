@@ -71,8 +71,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
             const std::int64_t task = -item.second;
             const Choice choice = earliest_finish(&duration[task * cores], free_at);
             const bool waits = wait_for_releases && !busy[choice.core] &&
-                delays_release(free_at, static_cast<std::size_t>(choice.core),
-                    events.now() + duration[task * cores + choice.core], later,
+                delays_release(free_at, events.now() + duration[task * cores + choice.core], later,
                     [&](std::int64_t other) { return priority[other] > item.first; });
             if (waits) {
                 held.push_back(item);

@@ -29,20 +29,21 @@ struct Running {
 // Tasks whose time has not come: (release, task), the next one first.
 using Releases = std::set<std::pair<std::int64_t, std::int64_t>>;
 
-// Whether a task that occupies a core until `end` takes it from tasks that are more urgent and will
-// be released before: by the release of the n-th of these fewer than n other cores are expected to
-// be free. Looks at a few releases per core.
+// Whether a task that occupies an idle core until `end` takes it from tasks that are more urgent
+// and will be released before: by the release of the n-th of these fewer than n other cores are
+// expected to be free. Looks at a few releases per core.
 template <class Urgent>
-bool delays_release(const std::vector<double> &free_at, std::size_t core, std::int64_t end,
-    const Releases &later, const Urgent &is_urgent) {
+bool delays_release(const std::vector<double> &free_at, std::int64_t end, const Releases &later,
+    const Urgent &is_urgent) {
     std::ptrdiff_t urgent = 0;
     std::size_t looks = 4 * free_at.size();
     for (auto at = later.begin(); looks > 0 && at != later.end() && at->first < end;
         ++at, --looks) {
         if (!is_urgent(at->second)) continue;
-        const auto is_free = [&](double time) { return time <= static_cast<double>(at->first); };
-        const auto free = std::count_if(free_at.begin(), free_at.end(), is_free);
-        if (free - is_free(free_at[core]) < ++urgent) return true;
+        // The idle core is among those that are free.
+        const auto free = std::count_if(free_at.begin(), free_at.end(),
+            [&](double time) { return time <= static_cast<double>(at->first); });
+        if (free <= ++urgent) return true;
     }
     return false;
 }

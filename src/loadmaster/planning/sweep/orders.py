@@ -3,11 +3,15 @@ hold for larger ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from operator import attrgetter
+from typing import Any
 
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.sweep.axes import Axis, machine
+from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.targets.hardware import COPY_FIELDS, Target, core_places, is_within
 
 _ORDERED = frozenset(
@@ -85,3 +89,36 @@ def is_no_better(
         )
         for a, b, order in zip(one, other, orders, strict=True)
     )
+
+
+@dataclass
+class WarmStarts:
+    """Offers plans of smaller machines to points that are worse by ``rank``; ``source`` is, by
+    point, the point whose plan it was offered last.
+
+    ``orders`` has for every axis its :func:`order_of`.
+    """
+
+    orders: Sequence[int]
+    rank: Callable[[DesignPoint], Any] = attrgetter("makespan")
+    source: dict[str, str] = field(default_factory=dict)
+    offered: set[tuple[str, str]] = field(default_factory=set)
+
+    def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
+        """Points that are worse than a point with no better machine, each with the source of the
+        best such plan.
+
+        A plan is offered to a point only once, so repeated calls come to an end. O(points^2).
+        """
+        found = {}
+        ranks = {key: self.rank(each) for key, each in points.items() if each.makespan is not None}
+        at = {key: tuple(points[key].at.values()) for key in ranks}
+        for key, rank in ranks.items():
+            within = [other for other in ranks if is_no_better(at[other], at[key], self.orders)]
+            best = min(within, key=lambda other: (ranks[other], str(at[other])))
+            source = self.source.get(best, best)
+            if ranks[best] < rank and (key, source) not in self.offered:
+                found[key] = source
+        self.offered |= found.items()
+        self.source |= found
+        return found

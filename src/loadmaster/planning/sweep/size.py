@@ -3,7 +3,6 @@ values that are proven impossible."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +22,7 @@ from loadmaster.planning.planner import as_networks
 from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
-from loadmaster.planning.sweep.orders import order_of
+from loadmaster.planning.sweep.orders import WarmStarts, order_of
 from loadmaster.planning.sweep.points import (
     DesignPoint,
     PointInput,
@@ -261,6 +260,7 @@ def size(
     graphs, target, numbers = as_networks(graphs), as_target(target), axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
+    figure = "makespan" if limits.energy is None else "energy"
     with deferred_interrupts() as interrupts:
         search = _SizeSearch(
             graphs,
@@ -271,7 +271,7 @@ def size(
             options,
             progress or no_progress,
             interrupts,
-            order != 0,
+            WarmStarts([order], lambda point: (point.missed, getattr(point, figure))),
         )
         search.bisect() if order else search.scan()
     found = search.plans.get(min(search.plans, default=0))
@@ -294,11 +294,7 @@ def size(
 
 @dataclass
 class _SizeSearch:
-    """The trials by position of their value.
-
-    ``ordered`` says whether machines become no worse. ``most`` is the largest number of plans;
-    ``given`` has, by position, that of the worse machine whose plan was given to the search.
-    """
+    """The trials by position of their value; ``most`` is the largest number of plans."""
 
     graphs: tuple[Graph, ...]
     target: Target
@@ -308,9 +304,8 @@ class _SizeSearch:
     options: Mapping[str, Any]
     progress: Progress
     interrupts: Interrupts
-    ordered: bool
+    warm_starts: WarmStarts
     most: int = 1
-    given: dict[int, int] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
     plans: dict[int, Plan] = field(default_factory=dict)
 
@@ -375,11 +370,11 @@ class _SizeSearch:
         setting = PointInput(self.graphs, self._machine(n), at, options)
         point, made = point_and_plan(setting)
         met = self.limits.met_by(point)
-        worse = [(self._rank(self.trials[m].point), m) for m in self.trials if m < n]
-        best, given = min(worse, default=(self._rank(point), n))
-        if not met and self.ordered and best < self._rank(point):
-            self.given[n] = given = self.given.get(given, given)
-            setting = replace(setting, options=options | {"smaller": self._machine(given)})
+        points = {str(m): trial.point for m, trial in self.trials.items() if trial.point}
+        source = self.warm_starts.of(points | {str(n): point}).get(str(n))
+        if source is not None and not met:
+            smaller = self._machine(int(source))
+            setting = replace(setting, options=options | {"smaller": smaller})
             point, made = point_and_plan(setting)
             met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
@@ -387,12 +382,6 @@ class _SizeSearch:
         if made and met:
             self.plans[n] = made
         return met
-
-    def _rank(self, point: DesignPoint | None) -> tuple[float, float]:
-        """Mini-batches that are late, and what is minimised; infinite without a plan."""
-        if point is None or point.makespan is None or point.energy is None:
-            return math.inf, math.inf
-        return point.missed, point.makespan if self.limits.energy is None else point.energy
 
     def _goal(self) -> dict[str, Any]:
         """Objective and deadlines of plans: deadlines precede every objective, so energy is

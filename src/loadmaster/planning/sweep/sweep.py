@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -21,49 +21,13 @@ from loadmaster.planning.planner import as_networks, plan
 from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, machine, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.orders import is_no_better, order_of
+from loadmaster.planning.sweep.orders import WarmStarts, order_of
 from loadmaster.planning.sweep.points import DesignPoint, PointInput, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph, TensorKind
-
-_SAME = 1e-12
-"""Makespans within this relative difference count as equal."""
-
-
-@dataclass
-class WarmStarts:
-    """Offers plans of smaller machines to points that are slower; ``source`` is, by point, the
-    point whose plan it was offered last.
-
-    ``orders`` has for every axis its :func:`~loadmaster.planning.sweep.orders.order_of`.
-    """
-
-    orders: Sequence[int]
-    source: dict[str, str] = field(default_factory=dict)
-    offered: set[tuple[str, str]] = field(default_factory=set)
-
-    def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
-        """Points that are slower than a point with no better machine, each with the source of the
-        fastest such plan.
-
-        A plan is offered to a point only once, so repeated calls come to an end. O(points^2).
-        """
-        found = {}
-        spans = {key: point.makespan for key, point in points.items() if point.makespan is not None}
-        at = {key: tuple(points[key].at.values()) for key in spans}
-        for key, makespan in spans.items():
-            within = [other for other in spans if is_no_better(at[other], at[key], self.orders)]
-            fastest = min(within, key=lambda other: (spans[other], str(at[other])))
-            source = self.source.get(fastest, fastest)
-            if spans[fastest] < makespan * (1 - _SAME) and (key, source) not in self.offered:
-                found[key] = source
-        self.offered |= found.items()
-        self.source |= found
-        return found
-
 
 Loader = Callable[[int], Sequence[Graph]]
 """A function that reads the networks with a given batch size."""

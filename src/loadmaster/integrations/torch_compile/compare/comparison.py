@@ -272,8 +272,8 @@ def _loss_of(out: Any) -> Tensor:
     """Return the sum of the losses (scalars) of a result; without any, of the mean squares of its
     tensors."""
     leaves = [leaf for leaf in _tensors(out) if leaf.is_floating_point() or leaf.is_complex()]
-    losses = [leaf for leaf in leaves if leaf.is_floating_point() and not leaf.dim()]
-    losses = [leaf for leaf in losses if leaf.requires_grad]
+    real = [leaf for leaf in leaves if leaf.requires_grad and not leaf.is_complex()]
+    losses = [leaf for leaf in real if not leaf.dim()]
     return torch.as_tensor(sum(losses or map(_MeanSquare.apply, leaves)))
 
 

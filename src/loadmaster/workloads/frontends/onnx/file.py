@@ -20,7 +20,7 @@ from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
-from loadmaster.workloads.frontends.onnx.order import nested_nodes
+from loadmaster.workloads.frontends.onnx.order import nested_nodes, subgraphs
 from loadmaster.workloads.frontends.onnx.rules import require_precision
 from loadmaster.workloads.frontends.onnx.walk import LARGEST_FOLD, WalkedNetwork
 from loadmaster.workloads.graph import Graph
@@ -230,10 +230,9 @@ def _require_text(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
         names += [each.name for values in named for each in values]
     for node in graph.node:
         names += (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            names.append(attribute.name)
-            for inner in (attribute.g, *attribute.graphs):
-                _require_text(inner)
+        names += [attribute.name for attribute in node.attribute]
+        for inner in subgraphs(node):
+            _require_text(inner)
     for name in names:
         if not isinstance(name, str):
             raise ModelError(
