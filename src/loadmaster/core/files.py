@@ -61,8 +61,8 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
     Raises
     ------
     OutputError
-        If two paths are of one file, or one cannot be written; the old files are as they were, and
-        nothing else is left behind.
+        If two paths are of one file, or one cannot be written: all old files are as they were. Or
+        if a draft cannot be renamed: those before it are in place. No draft is left behind.
     """
     drafts: dict[Path, tuple[Path, str]] = {}
     path, name = Path(), ""
