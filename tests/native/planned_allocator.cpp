@@ -141,6 +141,25 @@ void test_grants_may_be_skipped_and_what_was_not_foreseen_is_counted() {
     CHECK(end() == 0);
 }
 
+void test_what_is_in_use_is_not_given_again() {
+    const Arena arena;
+    const std::vector<Grant> grants{{64, 0}, {128, 0}, {64, 64}};
+    begin(grants, arena.base);
+    {
+        DataPtr first = planned->allocate(64); // longer than when it was recorded
+        DataPtr second = planned->allocate(128);
+        CHECK(first.data == arena.bytes && second.data != nullptr && given == 1);
+        DataPtr third = planned->allocate(64);
+        CHECK(third.data == arena.bytes + 64);
+    }
+    CHECK(end() == 1 && given == 0);
+    begin(grants, arena.base);
+    planned->raw_deleter()(planned->allocate(64).context.release());
+    CHECK(planned->allocate(128).data == arena.bytes);
+    CHECK(planned->allocate(64).data == arena.bytes + 64);
+    CHECK(end() == 0 && given == 0);
+}
+
 void test_raw_memory_goes_back_to_where_it_came_from() {
     Arena arena;
     planned->raw_deleter()(arena.bytes + 100); // the plan's: stays
@@ -196,6 +215,7 @@ int main() {
     test_without_a_script_the_default_allocator_serves();
     test_a_script_gives_addresses_in_order();
     test_grants_may_be_skipped_and_what_was_not_foreseen_is_counted();
+    test_what_is_in_use_is_not_given_again();
     test_raw_memory_goes_back_to_where_it_came_from();
     test_a_recording_says_what_was_allocated_and_when_it_was_freed();
     test_threads_have_scripts_of_their_own();

@@ -568,7 +568,7 @@ def test_what_is_kept_is_known_by_all_code_of_the_package():
 
 
 @pytest.mark.parametrize(
-    ("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")]
+    ("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GOP/s")]
 )
 def test_rates_of_integer_networks_are_operations(precisions, unit):
     """In the table and in the page, whose axis is named too."""

@@ -131,7 +131,7 @@ _SOURCES = {
     "JobAnalysis": "analyse",
     "KernelSequence": "read_sequence",
     "Plan": "plan",
-    "Problem": "read_buffers",
+    "Problem": "problem_of",
     "Target": "target",
 }
 _TITLES: dict[Any, str] = {

@@ -190,13 +190,11 @@ def format_rate(per_second: float, unit: str) -> str:
 
 
 def rate_unit(precisions: Iterable[str]) -> str:
-    """The unit of arithmetic rates at some precisions: operations a second if any of them is of
-    integers, else floating-point ones."""
-    return (
-        "OP/s"
-        if any(precision.startswith(("int", "uint")) for precision in precisions)
-        else "FLOP/s"
-    )
+    """The unit of arithmetic rates at some precisions: floating-point operations a second if all
+    are known to be of floating-point numbers, else operations."""
+    kinds = [*precisions]
+    integers = any(kind.startswith(("int", "uint")) for kind in kinds)
+    return "OP/s" if integers or not kinds else "FLOP/s"
 
 
 def format_count(count: float) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> li
 
 @validate_arguments(JobError)
 def divide_jobs(
-    sources: Iterable[str],
+    sources: Iterable[str | Path],
     target: Target,
     bandwidth: float,
     *,
@@ -91,7 +92,7 @@ def divide_jobs(
     """
     read: list[DivisibleNetwork | list[JobPool]] = []
     names: list[str] = []
-    for source in sources:
+    for source in map(str, sources):
         if is_listed(source):
             read.append(read_listed(source, target, mini_batches=mini_batches))
         else:

@@ -64,11 +64,11 @@ def signed(change: float) -> str:
 
 def distance(value: float, bound: float, upper: bool = False) -> str:
     """Format the relative distance of a cost above its lower bound, or of a rate below its
-    ``upper`` bound."""
+    ``upper`` bound; the last digits of floats do not count."""
     if bound <= 0 or not math.isfinite(bound):
         return "at the bound" if value <= 0 and not upper else "no bound"
     share = 1 - value / bound if upper else value / bound - 1
-    return "at the bound" if share <= 0 else f"{percent(share)} {'below' if upper else 'above'}"
+    return "at the bound" if share < 1e-12 else f"{percent(share)} {'below' if upper else 'above'}"
 
 
 def reached(status: str, value: float, lower_bound: float) -> str:

@@ -1,5 +1,6 @@
 #include "runtime/planned_allocator.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,7 @@ struct Script {
     std::size_t next = 0;
     std::int64_t unforeseen = 0;
     bool active = false;
+    std::vector<Grant> live; // those in use
 };
 
 struct Recording {
@@ -50,7 +52,13 @@ thread_local Script script;
 thread_local Recording recording;
 std::atomic<Allocator *> standard{nullptr};
 
-void keep(void *) {} // the arena's memory is the plan's
+// The arena's memory is the plan's: it is free for the script's later grants, and for nothing else.
+void keep(void *memory) {
+    if (!script.active) return;
+    const auto offset =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(memory) - script.base);
+    std::erase_if(script.live, [&](const Grant &own) { return own.offset == offset; });
+}
 
 struct Arenas {
     std::shared_mutex lock;
@@ -68,7 +76,7 @@ Arenas arenas;
 
 // For memory of any origin: raw allocations (those of oneDNN) come without a deleter of their own.
 void release(void *memory) {
-    if (arenas.hold(memory)) return;
+    if (arenas.hold(memory)) return keep(memory);
     if (recording.active) {
         if (const auto found = recording.live.find(memory); found != recording.live.end()) {
             recording.seen[found->second].freed = static_cast<std::int64_t>(recording.seen.size());
@@ -79,18 +87,22 @@ void release(void *memory) {
 }
 
 // The script's address for an allocation, or null. A kernel may skip allocations that were
-// foreseen, not add to them.
+// foreseen. It may also add some or keep them for longer, as optimizers do whose options have
+// changed: then allocations get grants of others, which must not overlap what is in use.
 void *granted(std::size_t bytes) {
-    for (std::size_t i = script.next; i < script.grants.size(); ++i) {
-        if (script.grants[i].bytes != static_cast<std::int64_t>(bytes)) continue;
-        script.next = i + 1;
-        return script.grants[i].offset < 0
-            ? nullptr
-            : reinterpret_cast<void *>(
-                  script.base + static_cast<std::uintptr_t>(script.grants[i].offset));
-    }
-    ++script.unforeseen;
-    return nullptr;
+    const auto size = static_cast<std::int64_t>(bytes);
+    const auto rest = script.grants.subspan(script.next);
+    const auto grant = std::ranges::find(rest, size, &Grant::bytes);
+    const auto in_use = [&](const Grant &own) {
+        return own.offset < grant->offset + size && grant->offset < own.offset + own.bytes;
+    };
+    const bool unforeseen =
+        grant == rest.end() || (grant->offset >= 0 && std::ranges::any_of(script.live, in_use));
+    if (unforeseen) return ++script.unforeseen, nullptr;
+    script.next += static_cast<std::size_t>(grant - rest.begin()) + 1;
+    if (grant->offset < 0) return nullptr;
+    script.live.push_back(*grant);
+    return reinterpret_cast<void *>(script.base + static_cast<std::uintptr_t>(grant->offset));
 }
 
 class PlannedAllocator final : public Allocator {
@@ -138,7 +150,7 @@ void remove_arena(std::uintptr_t base) {
 }
 
 void begin(std::span<const Grant> grants, std::uintptr_t base) {
-    script = {grants, base, 0, 0, true};
+    script = {grants, base, 0, 0, true, {}};
 }
 
 std::int64_t end() {

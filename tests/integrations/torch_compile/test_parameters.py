@@ -98,6 +98,25 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         assert [update.count for update in plan.updates.values()] == [5] * len([*twin.parameters()])
 
 
+@pytest.mark.parametrize("make", [torch.optim.RAdam, torch.optim.RMSprop])
+def test_updates_whose_temporaries_change_are_the_optimizers(make):
+    torch.manual_seed(0)
+    module = Tied()
+
+    def decaying(one, optimizer, call):
+        # RAdam has other temporaries from the sixth step on, and both where weights decay.
+        first = steps(one, optimizer, call)
+        optimizer.param_groups[0]["weight_decay"] = 0.1
+        return first + steps(one, optimizer, call, 4)
+
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    right = decaying(twin, make(twin.parameters()), without_plan(twin))
+    planned = compiled(module, make, fast_memory=0.45)
+    assert same(decaying(*planned), right)
+    assert model_of(planned[2]).plans[0].times.unforeseen > 0
+
+
 def test_parameters_of_an_inference_move_and_show_their_values():
     module = Tied()
     twin, _, call = compiled(module, fast_memory=0.4)

@@ -115,7 +115,9 @@ def run_plan(
     against = models_of([model.graph for model in models])
     for check in (networks, operators, tensors):
         if found := tell("model", check(plan, against)):
-            raise PlanError(f"the plan is not one of these models: {found[0].message}")
+            raise PlanError(
+                f"the plan is not one of these models in this order: {found[0].message}"
+            )
     violations: list[Violation] = []
     with warnings.catch_warnings():
         # Unwritten elements may overflow.

@@ -64,11 +64,6 @@ class BlockCall:
     def __str__(self) -> str:
         return f"{self.whole.kind}, in blocks"
 
-    @property
-    def begun(self) -> bool:
-        """Whether the state of an optimizer's update exists; True for other calls."""
-        return bool(getattr(self.whole.target, "begun", True))
-
     def __call__(self, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Run all blocks and return the results in fast memory, None for the others."""
         return self.run(self.whole, slow, *arguments, **keywords)
@@ -99,6 +94,12 @@ class BlockCall:
             seconds=profile.seconds + seconds,
             transferred=file.read_bytes + file.written_bytes,
         )
+
+
+def update_of(call: Call) -> Update | None:
+    """Return the optimizer's update that a call makes, whole or in blocks."""
+    target = call.target.whole.target if isinstance(call.target, BlockCall) else call.target
+    return target if isinstance(target, Update) else None
 
 
 @dataclass(frozen=True)

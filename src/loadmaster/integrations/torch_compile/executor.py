@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 from loadmaster import _native
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.torch_compile.blocks import update_of
 from loadmaster.integrations.torch_compile.captured import (
     THIS_RUN,
     Call,
@@ -41,7 +42,7 @@ from loadmaster.integrations.torch_compile.kernel_profile import UNPLANNED, Allo
 from loadmaster.integrations.torch_compile.persistent import FileRegion
 from loadmaster.integrations.torch_compile.placing import Placed
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
-from loadmaster.integrations.torch_compile.updates import Traced
+from loadmaster.integrations.torch_compile.updates import Traced, Update
 from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.sequence import CopyLink, KernelSequence
 from loadmaster.placement.timing import time_moves
@@ -75,6 +76,8 @@ class Launch:
     script, first
         Allocation scripts of the call, and of the first call of an optimizer's update, which
         allocates its state.
+    update
+        The optimizer's update that the call makes, whole or in blocks; else None.
     frees
         Whether the matrix library's buffers are freed after the call.
     """
@@ -86,6 +89,7 @@ class Launch:
     script: Any
     results: tuple[Result, ...]
     first: Any = None
+    update: Update | None = None
     frees: bool = False
 
 
@@ -213,6 +217,7 @@ class ExecutablePlan:
             script,
             tuple(self._results(k, call)),
             first,
+            update_of(call),
             profile.library > 0,
         )
 
@@ -695,8 +700,10 @@ class _Values:
                 for a in given
             )
             named = {name: operand(a) for name, a in named.items()}
-        begins = launch.first is not None and not getattr(launch.target, "begun", True)
-        script = launch.first if begins else launch.script
+        script, update = launch.script, launch.update
+        if update is not None:
+            # A held update allocates nothing but the gradient that it keeps.
+            script = None if update.held else script if update.begun else launch.first
         if script is None:
             return launch.target(*given, **named)
         try:
@@ -705,6 +712,8 @@ class _Values:
             return launch.target(*given, **named)
         finally:
             self._session.times.unforeseen += _native.end_script()
+            if update is not None:
+                update.detach_scalars()
 
     def external_value(self, value: Any) -> Any:
         """Return a value for the caller: a handle for tensors that stay in the arena or in slow

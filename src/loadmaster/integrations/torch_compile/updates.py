@@ -205,6 +205,11 @@ class Update:
                 _take_over(own, made)
         return {name: value for name, value in after.items() if name not in given}
 
+    def detach_scalars(self) -> None:
+        """Copy the scalars, because a step that allocates otherwise than its script foresees may
+        have made them in the plan's memory."""
+        self.scalars = {name: _clone(value) for name, value in self.scalars.items()}
+
     def sync_to_optimizer(self) -> None:
         """Store the state in the optimizer, as its own step would."""
         if self.begun:
