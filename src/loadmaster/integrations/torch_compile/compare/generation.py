@@ -222,7 +222,12 @@ def _warm_up(spot: str, way: str) -> None:
     """Make imports and the compiler allocate the memory that they keep, before peaks are
     measured."""
     with torch.device("meta"):
-        _make_module(spot)
+        module, prompt = _make_module(spot)
+        if way == WAYS[0]:
+            # The compiler keeps memory for each kind of module. Tokens have no values here.
+            call = torch.compile(module, backend="aot_eager", dynamic=False)
+            with contextlib.suppress(RuntimeError):
+                Decoder(module, prompt.to("meta"), 2, call).next()
     if way == WAYS[0]:
         from transformers import LlamaConfig, LlamaForCausalLM
 
