@@ -22,7 +22,6 @@ from unittest.mock import patch
 
 import loadmaster as lm
 from loadmaster.planning.joint import search
-from loadmaster.planning.joint.state import policy_values
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MOBILENET, BERT, NCF = (
@@ -34,8 +33,6 @@ SQUEEZENET, SHUFFLENET, RESNET = "onnx:squeezenet", "onnx:shufflenet", "onnx:res
 def small(capacity: str, bandwidth: str = "34 GB/s") -> list[str]:
     return [f"scratchpad.capacity={capacity}", f"dram.bandwidth={bandwidth}"]
 
-
-_MOVES = search.moves
 
 CASES: dict[str, tuple[Sequence[Any], str, Sequence[str], Mapping[str, Any]]] = {
     "squeezenet": ([SQUEEZENET], "edge-npu", [], {}),
@@ -112,28 +109,32 @@ def _nothing(*_: Any, **__: Any) -> Iterator[Any]:
 def _without_number(name: str) -> Callable[[], Any]:
     """A number of the joint search's policy that keeps its first value."""
 
-    def others(problem: Any) -> dict[str, tuple[Any, ...]]:
-        return {key: values for key, values in policy_values(problem).items() if key != name}
+    def patched() -> Any:
+        values = search.policy_values  # of several numbers, without those before
+        return replaced(
+            "joint.search.policy_values",
+            lambda problem: {key: own for key, own in values(problem).items() if key != name},
+        )()
 
-    return replaced("joint.search.policy_values", others)
+    return patched
 
 
 def _without_move(kind: type) -> Callable[[], Any]:
-    return replaced(
-        "joint.search.moves",
-        lambda *given: [move for move in _MOVES(*given) if not isinstance(move, kind)],
-    )
+    def patched() -> Any:
+        moves = search.moves
+        return replaced(
+            "joint.search.moves",
+            lambda *given: [move for move in moves(*given) if not isinstance(move, kind)],
+        )()
+
+    return patched
 
 
 NUMBERS = (
-    "release_delay_positions",
     "streamed_share",
     "core_wait_ratio",
     "prefetch_fraction",
-    "occupancy_exponent",
-    "retained_fraction",
     "link_load_limit",
-    "fetch_lead",
 )
 MOVES = (
     search.ChangePrice,

@@ -119,7 +119,7 @@ def test_an_objective_of_energy_needs_energies():
     [
         {"filled_fraction": (1.0, 1.1)},
         {"prefetch_fraction": -0.1},
-        {"retained_fraction": float("nan")},
+        {"prefetch_fraction": float("nan")},
         {"release_delay_positions": -1},
         {"streamed_share": -0.1},
         {"streamed_share": float("nan")},

@@ -24,7 +24,6 @@ from loadmaster.planning.cutting.band_cuts import (
 from loadmaster.planning.cutting.banding import AxisView, Stack
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.planning.joint.state import policy_values
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 
 
@@ -51,11 +50,8 @@ def moved(graph, target, network, stacks, plain):
     workload = lm.lower([graph], target, cuts=[stacked(network, stacks, plain)])
     problem = joint_problem(workload, target)
     order = np.arange(len(workload.jobs))
-    found = [
-        problem.evaluate(order, JointOptions(occupancy_exponent=exponent))
-        for exponent in policy_values(problem)["occupancy_exponent"]
-    ]
-    return min(_bytes_of(workload, problem.table, problem, evaluation) for evaluation in found)
+    found = problem.evaluate(order, JointOptions())
+    return _bytes_of(workload, problem.table, problem, found)
 
 
 def _bytes_of(workload, table, problem, evaluation):

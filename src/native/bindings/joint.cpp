@@ -161,15 +161,12 @@ class JointProblem {
         Options options;
         options.filled_bytes =
             share(machine_.capacity, numbers(chosen, "filled_fraction", kLinks, 1.0)[kFast]);
-        options.retained_bytes =
-            share(options.filled_bytes, number(chosen, "retained_fraction", 1.0));
         options.prefetched_bytes =
             share(options.filled_bytes, number(chosen, "prefetch_fraction", 1.0));
         options.release_delay_positions =
             static_cast<std::int64_t>(number(chosen, "release_delay_positions", 1e9));
         options.streamed_share = number(chosen, "streamed_share");
         options.link_prices = numbers(chosen, "link_prices", kLinks, kMost);
-        options.occupancy_exponent = number(chosen, "occupancy_exponent", 1.0);
         options.link_load_limit = number(chosen, "link_load_limit", kInfinity, kLeast);
         options.core_wait_ratio = number(chosen, "core_wait_ratio");
         options.energy_weight = number(chosen, "energy_weight", kMost);

@@ -46,7 +46,6 @@ struct Machine {
 // What the search varies beside the order. Bytes are of the fast memory, padding included.
 struct Options {
     std::int64_t filled_bytes;            // that may be full at once
-    std::int64_t retained_bytes;          // that tensors kept from one use to a later one may fill
     std::int64_t prefetched_bytes;        // that may be full while something is prefetched
     std::int64_t release_delay_positions; // positions of the order for which room is held after its
                                           // last use: so many later jobs may run beside it
@@ -54,11 +53,9 @@ struct Options {
                            // is used once; the rest is prefetched
     std::vector<double> link_prices; // what a second of the link of every memory counts when stays
                                      // are chosen
-    double occupancy_exponent; // how much bytes and time of occupancy count against what a stay
-                               // saves; 1: in proportion
-    double link_load_limit;    // demands on a link that may run at once, 1 filling it; a job that
-                               // would exceed it lets others go first
-    double core_wait_ratio;    // seconds that a job waits for a core on which it is a second faster
+    double link_load_limit; // demands on a link that may run at once, 1 filling it; a job that
+                            // would exceed it lets others go first
+    double core_wait_ratio; // seconds that a job waits for a core on which it is a second faster
     double energy_weight; // how much energy penalties count beside the time at which a job ends on
                           // a core
     std::int64_t urgent_positions; // positions that must all have ended before any later one is

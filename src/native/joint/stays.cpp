@@ -144,13 +144,11 @@ class Chooser {
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to,
         double value) const {
-        if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
+        if (!(value > 0.0) || work_.room[t] > options_.filled_bytes) return;
         const double time = elapsed_[uses(t)[to].position + 1] - elapsed_[uses(t)[from].position];
-        const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15),
-                     alpha = options_.occupancy_exponent;
-        items.push_back({value / (alpha == 1.0 ? occupancy : std::pow(occupancy, alpha)),
-            static_cast<std::int64_t>(t), static_cast<std::int32_t>(from),
-            static_cast<std::int32_t>(to)});
+        const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15);
+        items.push_back({value / occupancy, static_cast<std::int64_t>(t),
+            static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
     }
 
     // Up to each reader in turn; only the last saves the write.
@@ -268,8 +266,7 @@ class Chooser {
     // The best items first.
     void keep(const std::vector<Item> &items) {
         for (const Item &item : items)
-            keep(
-                static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
+            keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.filled_bytes);
     }
 
     struct Left {

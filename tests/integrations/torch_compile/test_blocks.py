@@ -122,6 +122,8 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
     for function, inputs, keep in cases:
         made, _ = in_blocks(function, inputs, 16 << 10, tmp_path, keep)
         assert same(made, whole(function, inputs))
+    with pytest.raises(IndexError, match="out of range"):
+        in_blocks(cases[0][0], [table, indices + len(table)], 16 << 10, tmp_path, (1,))
 
 
 @pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])

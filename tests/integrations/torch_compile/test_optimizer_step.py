@@ -101,6 +101,15 @@ def offloaded_gradients(loop):
     return loop.model.gradients.offloaded_bytes()
 
 
+def test_momentum_that_is_switched_on_later_has_its_state():
+    def run(loop):
+        for number in range(4):
+            loop.optimizer.param_groups[0]["momentum"] = 0.9 if number > 1 else 0.0
+            loop.step(number)
+
+    both(run, lambda p: torch.optim.SGD(p, lr=0.1))
+
+
 @pytest.mark.parametrize(
     "name", ["amsgrad", "fused", "rmsprop", *by_night("adagrad", "adamw", "momentum")]
 )

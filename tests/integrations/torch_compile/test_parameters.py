@@ -98,23 +98,52 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         assert [update.count for update in plan.updates.values()] == [5] * len([*twin.parameters()])
 
 
-@pytest.mark.parametrize("make", [torch.optim.RAdam, torch.optim.RMSprop])
-def test_updates_whose_temporaries_change_are_the_optimizers(make):
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (torch.optim.RAdam, {"weight_decay": 0.1}),
+        (torch.optim.RMSprop, {"weight_decay": 0.1}),
+        (torch.optim.SGD, {"momentum": 0.9}),
+    ],
+)
+def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, change):
     torch.manual_seed(0)
     module = Tied()
 
-    def decaying(one, optimizer, call):
-        # RAdam has other temporaries from the sixth step on, and both where weights decay.
+    def changing(one, optimizer, call):
+        # RAdam has other temporaries from the sixth step on, too.
         first = steps(one, optimizer, call)
-        optimizer.param_groups[0]["weight_decay"] = 0.1
-        return first + steps(one, optimizer, call, 4)
+        optimizer.param_groups[0].update(change)
+        return first + steps(one, optimizer, call, 4) + state_of(one, optimizer)
 
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
-    right = decaying(twin, make(twin.parameters()), without_plan(twin))
+    right = changing(twin, make(twin.parameters()), without_plan(twin))
     planned = compiled(module, make, fast_memory=0.45)
-    assert same(decaying(*planned), right)
-    assert model_of(planned[2]).plans[0].times.unforeseen > 0
+    assert same(changing(*planned), right)
+    assert (model_of(planned[2]).plans[0].times.unforeseen > 0) == (make is torch.optim.RAdam)
+
+
+def test_updates_reach_parameters_that_another_graph_has_moved_since():
+    torch.manual_seed(0)
+    module = Tied()
+
+    def with_a_look(one, optimizer, call):
+        seen = []
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = call(tokens(step))
+            with torch.no_grad():
+                call(tokens(step + 3))
+            loss.backward()
+            optimizer.step()
+            seen += clones([loss, *one.parameters()])
+        return seen + state_of(one, optimizer)
+
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    right = with_a_look(twin, OPTIMIZERS["adamw"](twin.parameters()), without_plan(twin))
+    assert same(with_a_look(*compiled(module, OPTIMIZERS["adamw"], fast_memory=0.6)), right)
 
 
 def test_parameters_of_an_inference_move_and_show_their_values():

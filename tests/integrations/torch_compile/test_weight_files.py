@@ -101,6 +101,20 @@ def test_a_weight_that_is_changed_leaves_the_file(mapped, change):
     assert torch.equal(again[0].weight, network()[0].weight)  # the file itself is as it was
 
 
+def test_a_weight_that_is_changed_before_a_new_graph_is_kept(mapped):
+    module, call = mapped
+    other = network()
+    with torch.no_grad():
+        for count in (4, 6):  # each compiled for itself
+            x = torch.randn(count, WIDTH)
+            for _ in range(2):
+                assert torch.equal(call(x), other(x))
+            for one in (module, other):
+                for parameter in one.parameters():
+                    parameter.mul_(1.5)
+    assert same(module.parameters(), other.parameters())
+
+
 def test_training_leaves_the_file_as_it_is(mapped):
     module, call = mapped
     x, other = torch.randn(4, WIDTH), network()

@@ -193,14 +193,21 @@ def picked_rows(
     pieces: int, call: Call, slow: Slow, table: Any, indices: torch.Tensor, *_: Any
 ) -> tuple[Any, ...]:
     """Run ``embedding`` with a table in slow memory, in blocks of its rows."""
-    result = call.results[0].empty()
-    for start, length in blocks(table.shape[0], pieces):
+    result, rows = call.results[0].empty(), table.shape[0]
+    _require_rows(indices, rows)
+    for start, length in blocks(rows, pieces):
         block = fast(table.narrow(0, start, length))
         there = (indices >= start) & (indices < start + length)
-        rows = torch.nn.functional.embedding((indices - start).clamp_(0, length - 1), block)
-        torch.where(there.unsqueeze(-1), rows, result, out=result)
-        del block, rows
+        found = torch.nn.functional.embedding((indices - start).clamp_(0, length - 1), block)
+        torch.where(there.unsqueeze(-1), found, result, out=result)
+        del block, found
     return (result,)
+
+
+def _require_rows(indices: torch.Tensor, rows: int) -> None:
+    """Raise IndexError, as PyTorch does, unless a table of so many ``rows`` has all indices."""
+    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < rows:
+        raise IndexError("index out of range in self")
 
 
 def added_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:

@@ -40,6 +40,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
     DeviceMemory,
     FastArena,
+    FilePlace,
     return_freed_blocks,
 )
 from loadmaster.integrations.torch_compile.executor import (
@@ -700,7 +701,8 @@ class PlannedGraph:
         """
         self._shared |= any(given[i] is not update.parameter for i, update in self.updates.items())
         idle = all(session.finished for session in self.open)
-        if self.program is None or (idle and self._held_updates()):
+        outdated = self.model.updates.are_outdated(self.updates.values())
+        if self.program is None or (idle and (outdated or self._held_updates())):
             self._capture(given)
             self._make_plan()
             return
@@ -1024,6 +1026,11 @@ class PlannedGraph:
             i for i, update in self.updates.items() if self._shared or is_left(update.parameter)
         )
 
+    def _places(self) -> dict[int, FileRegion | FilePlace]:
+        """Return the places in slow memory of the caller's tensors that move."""
+        moving = self.moving.intersection(self.persistent_tensors)
+        return {s: self.persistent_tensors[s].reserve(None) for s in moving}
+
     def _begin(self, given: Sequence[Any]) -> Session:
         """Move parameters to where the plan expects them, and start a run with arguments
         ``given``."""
@@ -1034,10 +1041,7 @@ class PlannedGraph:
             self.backward,
             self._program,
             self.traced.tensors(given),
-            {
-                s: self.persistent_tensors[s].reserve(None)
-                for s in self.moving.intersection(self.persistent_tensors)
-            },
+            self._places(),
             {i: update.count for i, update in self.updates.items() if i not in held},
         )
         self.times = session.times
@@ -1082,6 +1086,13 @@ class PlannedGraph:
             self.model.make_room(session.program, session)
             if session.offload_slot is not None:
                 session.reload()
+            if any(
+                session.tensors[s].untyped_storage().data_ptr() != place.address
+                for s, place in session.places.items()
+            ):
+                # Another graph, which has run since the forward pass, has moved them.
+                self.place_parameters()
+                session.places.update(self._places())
             self._select_updates(session)
             self._make_gradients(session)
             try:

@@ -288,16 +288,19 @@ class PersistentTensors:
         for one, away in here:  # after all offloads have made room
             if one.offloaded and not away:
                 one.reload()
-        self.forget_cached()
+        self.forget_cached({one for one, _ in here})
 
     def reload_all(self) -> None:
         """Reload all tensors into PyTorch's own memory, so that the module can run without
         plans."""
         self.place((one, False) for one in self._entries.values() if one.offloaded)
 
-    def forget_cached(self) -> None:
-        """Drop offloaded tensors from the page cache, which is fast memory."""
-        for one in self._entries.values():
+    def forget_cached(self, compared: Collection[PersistentTensor] = ()) -> None:
+        """Drop offloaded tensors from the page cache, which is fast memory. Those that differ from
+        a file of weights give it up, but the entries ``compared`` have done so already."""
+        for one in list(self._entries.values()):
+            if one.offloaded and one not in compared:
+                one.leave_changed_file()
             if one.offloaded and one.place is not None:
                 one.place.forget(one.changed())
 

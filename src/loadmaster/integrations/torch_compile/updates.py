@@ -122,8 +122,8 @@ class Update:
         values.
     order
         Names of the state in the optimizer's order.
-    form
-        Shape, strides and type of the parameter that the state was made for.
+    signature
+        Key of the state that the update was made for; equal for updates with the same profile.
     begun
         Whether the state exists.
     held
@@ -135,7 +135,8 @@ class Update:
     """
 
     def __init__(self, optimizer: Optimizer, parameter: Tensor, template: dict[str, Any]) -> None:
-        self.optimizer, self.parameter, self.form = optimizer, parameter, _form_of(parameter)
+        self.optimizer, self.parameter = optimizer, parameter
+        self.signature = _state_key(optimizer, parameter)
         self.tensors = {name: value for name, value in template.items() if _is_movable(value)}
         self.scalars: dict[str, Any] = {}
         self.order = list(template)
@@ -195,9 +196,10 @@ class Update:
         after = step_alone(
             self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before
         )
-        for name, own in given.items():
-            made = after.get(name)
-            if made is None or made.shape != own.shape:
+        new = {name for name in after.keys() - before.keys() if _is_movable(after[name])}
+        for name in sorted(given.keys() | new):
+            own, made = given.get(name), after.get(name)
+            if own is None or made is None or made.shape != own.shape:
                 raise LoadmasterError(
                     f"{self}: its state {name!r} has changed its shape, which no plan foresees"
                 )
@@ -240,11 +242,6 @@ class Update:
         there = self._read_state()
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
-
-    @property
-    def signature(self) -> Any:
-        """Key that is equal for updates with the same profile."""
-        return _state_key(self.optimizer, self.parameter)
 
     def trial(self) -> Update:
         """Return a copy of the update for stand-in operands."""
@@ -337,15 +334,28 @@ class Updates:
         self._forms: dict[Any, dict[str, Any]] = {}
 
     def of(self, parameter: Tensor) -> Update:
-        """Return the update of a parameter, made at the first call or after its shape has changed.
+        """Return the update of a parameter, made at the first call or when it is out of date.
         Raises `BudgetError` if the optimizer cannot step on one parameter alone."""
         assert self.optimizer is not None
         known = self._updates.get(id(parameter))
-        if known is None or known.form != _form_of(parameter):
+        if known is None or known.signature != _state_key(self.optimizer, parameter):
             known = self._updates[id(parameter)] = Update(
                 self.optimizer, parameter, _state_template(self.optimizer, parameter, self._forms)
             )
         return known
+
+    def are_outdated(self, updates: Iterable[Update]) -> bool:
+        """Return whether the state of some updates may have other tensors, because which of their
+        hyperparameters are zero has changed."""
+        if self.optimizer is None:
+            return False
+        kinds: dict[int, Any] = {}
+        for group in self.optimizer.param_groups:
+            kinds |= dict.fromkeys(map(id, group["params"]), _kind_of(self.optimizer, group))
+        return any(
+            update.signature[0] != kinds.get(id(update.parameter), update.signature[0])
+            for update in updates
+        )
 
     def is_left(self, parameter: Tensor) -> bool:
         """Return whether a parameter is left to the optimizer's own step; also if hooks read its
@@ -457,19 +467,22 @@ def _has_hooks(parameter: Tensor) -> bool:
     )
 
 
-def _state_key(optimizer: Optimizer, parameter: Tensor) -> Any:
-    """Return a key, equal for parameters with equal optimizer state."""
-    group = {
-        name: repr(value)
-        for name, value in group_of(optimizer, parameter).items()
-        if name != "params"
-    }
-    return type(optimizer), tuple(sorted(group.items())), _form_of(parameter)
+def _state_key(optimizer: Optimizer, parameter: Tensor) -> tuple[Any, ...]:
+    """Return a key, equal for parameters whose state has equal names and forms."""
+    kind = _kind_of(optimizer, group_of(optimizer, parameter))
+    return kind, parameter.shape, parameter.stride(), parameter.dtype
 
 
-def _form_of(parameter: Tensor) -> Any:
-    """Return shape, stride and type of a parameter."""
-    return parameter.shape, parameter.stride(), parameter.dtype
+def _kind_of(optimizer: Optimizer, group: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what decides which state the parameters of a group have: the optimizer's type, and
+    which hyperparameters are zero."""
+
+    def is_set(value: Any) -> Any:
+        """Return whether a number is not zero, and the type of anything else."""
+        return value != 0 if isinstance(value, int | float) else type(value).__name__
+
+    names = sorted(group.keys() & optimizer.defaults.keys() - {"lr"})
+    return type(optimizer), *((name, is_set(group[name])) for name in names)
 
 
 def _state_template(

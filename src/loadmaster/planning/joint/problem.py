@@ -40,8 +40,6 @@ class JointOptions:
     ----------
     filled_fraction
         Share of each memory that may be filled.
-    retained_fraction
-        Share of the filled part that tensors kept from one use to a later one may fill.
     prefetch_fraction
         Share of the filled part up to which tensors may be prefetched.
     release_delay_positions
@@ -52,9 +50,6 @@ class JointOptions:
         rest of them is prefetched. 0: all are prefetched; infinity: none.
     link_prices
         Weight of a second of the link of each memory when stays are chosen.
-    occupancy_exponent
-        Stays are ranked by the time they save over (bytes x lifetime) to this power: below 1, large
-        and long stays rank higher.
     link_load_limit
         A job that mostly needs a link waits, while others can start, if the demands on the link
         would sum to more than this; 1 is the bandwidth of the link.
@@ -80,12 +75,10 @@ class JointOptions:
     """
 
     filled_fraction: tuple[float, ...] = (1.0, 1.0)
-    retained_fraction: float = 1.0
     prefetch_fraction: float = 1.0
     release_delay_positions: int = 0
     streamed_share: float = 0.0
     link_prices: tuple[float, ...] = (1.0, 0.0)
-    occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
     energy_weight: float = 0.0

@@ -202,18 +202,13 @@ _LEAD = 0.1
 
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     """Values of every number of the policy that the search tries on this problem."""
-    cores, goal = problem.table.compute.shape[1], problem.goal
+    goal = problem.goal
     values: dict[str, tuple[Any, ...]] = {
-        "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
         "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
         "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
-        "occupancy_exponent": (1.0, 0.7, 0.3),
-        "retained_fraction": (0.8, 0.9, 1.0),
         "link_load_limit": (1.5, 2.0, 3.0, math.inf),
     }
-    if problem.fetches_may_wait:
-        values["fetch_lead"] = (_LEAD, math.inf)
     if goal.needs_energy:
         values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
         values["link_prices"] = ((1.0, 0.0), problem.energy_prices)
