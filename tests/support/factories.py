@@ -19,3 +19,7 @@ def shapeless(batch):
 
 def failing():
     raise ValueError("why")
+
+
+def mismatched():
+    return torch.nn.Linear(3, 3), (torch.randn(4, 4),)

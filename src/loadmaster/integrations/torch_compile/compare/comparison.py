@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
-from loadmaster.core.errors import BudgetError, ModelError
+from loadmaster.core.errors import BudgetError, LoadmasterError, ModelError, error_text
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label, costs_of, merged
@@ -556,16 +556,29 @@ class AlternatingRuns:
             variant.model.place_parameters()
 
     def warm(self, variant: Variant) -> None:
-        """Run the first steps, which compile and plan, including the plan with measured times."""
+        """Run the first steps, which compile and plan, including the plan with measured times.
+        Raises `ModelError` if the module itself fails."""
         self.restore_parameters(variant)
         refined = 0 if variant.model is None else variant.model.settings.refine_after
         try:
             for _ in range(_WARM_UP_STEPS + refined):
                 self.work.step(variant)
-        except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
-            if variant.model is not None and not isinstance(error, BudgetError):
+        except LoadmasterError as error:
+            if not isinstance(error, BudgetError):
                 raise
-            variant.failed = str(error).splitlines()[0]
+            variant.failed = str(error)
+        except Exception as error:
+            if variant.model is not None:
+                self._require_works()
+                raise
+            variant.failed = str(error).partition("\n")[0]
+
+    def _require_works(self) -> None:
+        """Raise `ModelError` if the module fails without a plan, too."""
+        try:
+            self.work.step(Variant("eager", self.work.module))
+        except Exception as error:
+            raise ModelError(f"the module fails with its inputs: {error_text(error)}") from error
 
     def results(self, variant: Variant) -> list[Tensor]:
         """Return the results of a variant; see `Workload.results`."""
