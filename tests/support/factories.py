@@ -21,5 +21,5 @@ def failing():
     raise ValueError("why")
 
 
-def mismatched():
-    return torch.nn.Linear(3, 3), (torch.randn(4, 4),)
+def without_inputs():
+    return torch.nn.Linear(3, 3), ()
