@@ -3,6 +3,7 @@ takes little memory."""
 
 import math
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -78,6 +79,10 @@ EXACT = {
         lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], 1, 0, -7, 1),
         SCORES,
     ),
+    "slice_backward of the last dimension": (
+        lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], -1, 3, CLASSES + 3, 1),
+        SCORES,
+    ),
     "bmm": (aten.bmm.default, "8x16x24 8x24x16"),
 }
 
@@ -122,8 +127,10 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
     for function, inputs, keep in cases:
         made, _ = in_blocks(function, inputs, 16 << 10, tmp_path, keep)
         assert same(made, whole(function, inputs))
-    with pytest.raises(IndexError, match="out of range"):
-        in_blocks(cases[0][0], [table, indices + len(table)], 16 << 10, tmp_path, (1,))
+    with pytest.raises(IndexError, match="out of range in self"):
+        blocks.picked_rows(3, Mock(), (), table, indices + len(table))
+    with pytest.raises(IndexError, match=f"Target {CLASSES} is out of bounds"):
+        blocks.picked_scores(3, Mock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100)
 
 
 @pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])

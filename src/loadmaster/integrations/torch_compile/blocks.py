@@ -194,7 +194,7 @@ def picked_rows(
 ) -> tuple[Any, ...]:
     """Run ``embedding`` with a table in slow memory, in blocks of its rows."""
     result, rows = call.results[0].empty(), table.shape[0]
-    _require_rows(indices, rows)
+    _require_below(rows, indices, "index out of range in self")
     for start, length in blocks(rows, pieces):
         block = fast(table.narrow(0, start, length))
         there = (indices >= start) & (indices < start + length)
@@ -204,10 +204,11 @@ def picked_rows(
     return (result,)
 
 
-def _require_rows(indices: torch.Tensor, rows: int) -> None:
-    """Raise IndexError, as PyTorch does, unless a table of so many ``rows`` has all indices."""
-    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < rows:
-        raise IndexError("index out of range in self")
+def _require_below(count: int, indices: torch.Tensor, message: str) -> None:
+    """Raise IndexError, as PyTorch does, for the first index that is not in [0, count)."""
+    wrong = indices[(indices < 0) | (indices >= count)]
+    if wrong.numel():
+        raise IndexError(message.format(int(wrong[0])))
 
 
 def added_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
@@ -229,6 +230,7 @@ def picked_scores(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple
     scores, classes, weight, reduction, ignored = arguments
     picked = torch.empty((scores.shape[0], 1), dtype=scores.dtype)
     counts = classes != ignored
+    _require_below(scores.shape[1], classes[counts], "Target {} is out of bounds.")
     for start, length in blocks(scores.shape[0], pieces):
         block = fast(scores.narrow(0, start, length))
         mine = torch.where(counts, classes, 0).narrow(0, start, length).unsqueeze(1)

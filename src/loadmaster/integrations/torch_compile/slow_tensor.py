@@ -151,8 +151,9 @@ def fast(operand: torch.Tensor | SlowTensor) -> torch.Tensor:
 
 def narrowed(view: View, dim: int, start: int, length: int) -> View:
     """Return the view of elements [start, start + length) of a dimension."""
-    size = tuple(length if d == dim else n for d, n in enumerate(view.size))
-    return view._replace(size=size, offset=view.offset + start * view.stride[dim])
+    size = list(view.size)
+    size[dim] = length
+    return view._replace(size=tuple(size), offset=view.offset + start * view.stride[dim])
 
 
 def _by_stride(view: View) -> list[int]:
