@@ -3,7 +3,7 @@ takes little memory."""
 
 import math
 from functools import partial
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -128,9 +128,9 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
         made, _ = in_blocks(function, inputs, 16 << 10, tmp_path, keep)
         assert same(made, whole(function, inputs))
     with pytest.raises(IndexError, match="out of range in self"):
-        blocks.picked_rows(3, Mock(), (), table, indices + len(table))
+        blocks.picked_rows(3, MagicMock(), (), table, indices + len(table))
     with pytest.raises(IndexError, match=f"Target {CLASSES} is out of bounds"):
-        blocks.picked_scores(3, Mock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100)
+        blocks.picked_scores(3, MagicMock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100)
 
 
 @pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])
