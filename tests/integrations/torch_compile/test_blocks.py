@@ -130,7 +130,9 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
     with pytest.raises(IndexError, match="out of range in self"):
         blocks.picked_rows(3, MagicMock(), (), table, indices + len(table))
     with pytest.raises(IndexError, match=f"Target {CLASSES} is out of bounds"):
-        blocks.picked_scores(3, MagicMock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100)
+        blocks.picked_scores(
+            3, MagicMock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100
+        )
 
 
 @pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])

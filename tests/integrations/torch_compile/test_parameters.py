@@ -26,6 +26,7 @@ from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
+from loadmaster.integrations.torch_compile.persistent import PersistentTensors
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -144,6 +145,45 @@ def test_updates_reach_parameters_that_another_graph_has_moved_since():
     twin = copy.deepcopy(module)
     right = with_a_look(twin, OPTIMIZERS["adamw"](twin.parameters()), without_plan(twin))
     assert same(with_a_look(*compiled(module, OPTIMIZERS["adamw"], fast_memory=0.6)), right)
+
+
+def test_an_update_whose_state_was_replaced_since_its_forward_pass_is_refused():
+    module, optimizer, call = compiled(Tied(), OPTIMIZERS["adamw"], fast_memory=0.6)
+    steps(module, optimizer, call, 2)
+    optimizer.zero_grad()
+    loss = call(tokens(2))
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    with pytest.raises(LoadmasterError, match="state of the optimizer was replaced"):
+        loss.backward()
+
+
+def test_state_that_was_saved_stays_when_the_optimizer_begins_anew():
+    module, optimizer, call = compiled(Tied(), OPTIMIZERS["adamw"], fast_memory=0.6)
+    steps(module, optimizer, call, 2)
+    saved = [value for state in optimizer.state.values() for value in state.values()]
+    before = clones(saved)
+    optimizer.state.clear()
+    steps(module, optimizer, call, 2)
+    assert same(saved, before)
+
+
+def test_parameters_that_other_processes_share_stay_in_their_memory():
+    module = Tied().share_memory()
+    twin, _, call = compiled(module, fast_memory=0.9)
+    twin.share_memory()
+    with torch.no_grad():
+        assert agree(call, module, 0)
+    assert all(parameter.is_shared() for parameter in twin.parameters())
+    assert not model_of(call).persistent.offloaded_bytes()
+
+
+def test_what_is_known_of_a_storage_stays_with_it_when_its_parameter_takes_another():
+    parameter, known = nn.Parameter(torch.zeros(1 << 15)), PersistentTensors()
+    one, before = known.of(parameter), parameter.data
+    parameter.data = torch.ones(1 << 15)
+    assert one.storage is before.untyped_storage()
+    assert one.changed()
+    assert known.of(parameter) is not one
 
 
 def test_parameters_of_an_inference_move_and_show_their_values():

@@ -241,7 +241,7 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
 
 def whole_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
     """Return the storages of tensors, with their positions among the arguments ``given``; without
-    shared storages and parts of storages."""
+    parts of storages, and storages of several tensors or processes."""
     tensors = {
         i: (slot.storage, argument, argument.untyped_storage())
         for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True))
@@ -252,6 +252,7 @@ def whole_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
         s: i
         for i, (s, argument, storage) in tensors.items()
         if uses[storage._cdata] == 1
+        and not storage.is_shared()
         and argument.storage_offset() == 0
         and storage.nbytes() == captured.storages[s].bytes
     }

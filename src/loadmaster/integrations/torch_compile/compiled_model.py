@@ -529,6 +529,7 @@ class CompiledModel:
             if type(one) is torch.nn.Parameter
             and one.device.type == "cpu"
             and SMALLEST <= one.nbytes == one.untyped_storage().nbytes()
+            and not one.is_shared()
         ]
         if given is None or given == 1.0 or not own:
             return
@@ -1133,6 +1134,12 @@ class PlannedGraph:
                 raise LoadmasterError(
                     "parameters were updated since this forward pass: with the option optimizer,"
                     " call backward after each forward pass"
+                )
+            if update.has_other_state:
+                raise LoadmasterError(
+                    "the state of the optimizer was replaced since this forward pass: with the"
+                    " option optimizer, load state, and step with other compiled modules, before"
+                    " a forward pass"
                 )
             if update.parameter.grad is not None:
                 raise LoadmasterError(

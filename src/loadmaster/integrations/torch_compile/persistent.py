@@ -88,13 +88,14 @@ class PersistentTensor:
         self.place: FileRegion | FilePlace | None = None
         self.mapped_storage: torch.UntypedStorage | None = None
         self._tensor = weakref.ref(tensor)
+        # The tensor may get another storage, which has an entry of its own.
+        self._storage = weakref.ref(tensor.untyped_storage())
         self._version = -1
 
     @property
     def storage(self) -> Any:
-        """The storage; None after the tensor's end."""
-        tensor = self._tensor()
-        return None if tensor is None else tensor.untyped_storage()
+        """The storage; None after its end."""
+        return self._storage()
 
     @property
     def in_file(self) -> FilePlace | None:
@@ -119,7 +120,7 @@ class PersistentTensor:
         """Return whether the tensor may have changed since the last call of this method."""
         tensor = self._tensor()
         # Without the tensor, others on its storage have version counters of their own.
-        if tensor is None:
+        if tensor is None or tensor.untyped_storage() is not self.storage:
             return True
         before, self._version = self._version, tensor._version
         return self._version != before

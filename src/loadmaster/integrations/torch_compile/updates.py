@@ -237,6 +237,19 @@ class Update:
         self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         return there
 
+    @property
+    def has_other_state(self) -> bool:
+        """Whether the optimizer's state of the parameter has other tensors than this update."""
+        there = self.optimizer.state.get(self.parameter) or {}
+        mine = self.tensors if self.begun else {}
+        return any(there.get(name) is not mine.get(name) for name in self.tensors)
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether the optimizer's state of the parameter has gone since the last update."""
+        has_state = self.begun and bool(self.tensors)
+        return has_state and not self.optimizer.state.get(self.parameter)
+
     def adopt_state(self) -> None:
         """Use the optimizer's own tensors as the state, if it has them."""
         there = self._read_state()
@@ -338,22 +351,27 @@ class Updates:
         Raises `BudgetError` if the optimizer cannot step on one parameter alone."""
         assert self.optimizer is not None
         known = self._updates.get(id(parameter))
-        if known is None or known.signature != _state_key(self.optimizer, parameter):
+        if (
+            known is None
+            or known.was_reset
+            or known.signature != _state_key(self.optimizer, parameter)
+        ):
             known = self._updates[id(parameter)] = Update(
                 self.optimizer, parameter, _state_template(self.optimizer, parameter, self._forms)
             )
         return known
 
     def are_outdated(self, updates: Iterable[Update]) -> bool:
-        """Return whether the state of some updates may have other tensors, because which of their
-        hyperparameters are zero has changed."""
+        """Return whether the state of some updates may have other tensors, because it is gone, or
+        because which of their hyperparameters are zero has changed."""
         if self.optimizer is None:
             return False
         kinds: dict[int, Any] = {}
         for group in self.optimizer.param_groups:
             kinds |= dict.fromkeys(map(id, group["params"]), _kind_of(self.optimizer, group))
         return any(
-            update.signature[0] != kinds.get(id(update.parameter), update.signature[0])
+            update.was_reset
+            or update.signature[0] != kinds.get(id(update.parameter), update.signature[0])
             for update in updates
         )
 
