@@ -106,28 +106,26 @@ def _nothing(*_: Any, **__: Any) -> Iterator[Any]:
     return iter(())
 
 
-def _without_number(name: str) -> Callable[[], Any]:
-    """A number of the joint search's policy that keeps its first value."""
+def _without(name: str, rest: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Of what a function of the joint search lists, the rest; several such patches add up."""
 
     def patched() -> Any:
-        values = search.policy_values  # of several numbers, without those before
-        return replaced(
-            "joint.search.policy_values",
-            lambda problem: {key: own for key, own in values(problem).items() if key != name},
-        )()
+        listed = getattr(search, name)
+        return replaced(f"joint.search.{name}", lambda *given: rest(listed(*given)))()
 
     return patched
+
+
+def _without_number(name: str) -> Callable[[], Any]:
+    """A number of the joint search's policy that keeps its first value."""
+    return _without(
+        "policy_values",
+        lambda values: {key: own for key, own in values.items() if key != name},
+    )
 
 
 def _without_move(kind: type) -> Callable[[], Any]:
-    def patched() -> Any:
-        moves = search.moves
-        return replaced(
-            "joint.search.moves",
-            lambda *given: [move for move in moves(*given) if not isinstance(move, kind)],
-        )()
-
-    return patched
+    return _without("moves", lambda moves: [move for move in moves if not isinstance(move, kind)])
 
 
 NUMBERS = (

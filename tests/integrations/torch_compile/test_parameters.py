@@ -49,13 +49,18 @@ def steps(module, optimizer, call, count=3, schedule=None):
     return seen
 
 
-def plain(module, make, count=3, scheduled=False):
-    """The graphs unmoved, and the optimizer's step after each."""
+def unmoved(module, make):
+    """A copy of the module, its optimizer, and what runs its graphs unmoved."""
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
-    optimizer = make(twin.parameters())
+    return twin, make(twin.parameters()), without_plan(twin)
+
+
+def plain(module, make, count=3, scheduled=False):
+    """The graphs unmoved, and the optimizer's step after each."""
+    twin, optimizer, call = unmoved(module, make)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
-    return steps(twin, optimizer, without_plan(twin), count, schedule) + state_of(twin, optimizer)
+    return steps(twin, optimizer, call, count, schedule) + state_of(twin, optimizer)
 
 
 def compiled(module, make=None, **options):
@@ -117,9 +122,7 @@ def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, chan
         optimizer.param_groups[0].update(change)
         return first + steps(one, optimizer, call, 4) + state_of(one, optimizer)
 
-    torch._dynamo.reset()
-    twin = copy.deepcopy(module)
-    right = changing(twin, make(twin.parameters()), without_plan(twin))
+    right = changing(*unmoved(module, make))
     planned = compiled(module, make, fast_memory=0.45)
     assert same(changing(*planned), right)
     assert (model_of(planned[2]).plans[0].times.unforeseen > 0) == (make is torch.optim.RAdam)
@@ -141,9 +144,7 @@ def test_updates_reach_parameters_that_another_graph_has_moved_since():
             seen += clones([loss, *one.parameters()])
         return seen + state_of(one, optimizer)
 
-    torch._dynamo.reset()
-    twin = copy.deepcopy(module)
-    right = with_a_look(twin, OPTIMIZERS["adamw"](twin.parameters()), without_plan(twin))
+    right = with_a_look(*unmoved(module, OPTIMIZERS["adamw"]))
     assert same(with_a_look(*compiled(module, OPTIMIZERS["adamw"], fast_memory=0.6)), right)
 
 

@@ -116,7 +116,7 @@ def run_plan(
     for check in (networks, operators, tensors):
         if found := tell("model", check(plan, against)):
             raise PlanError(
-                f"the plan is not one of these models in this order: {found[0].message}"
+                f"the plan is not one of these models, in this order: {found[0].message}"
             )
     violations: list[Violation] = []
     with warnings.catch_warnings():

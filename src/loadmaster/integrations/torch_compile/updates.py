@@ -134,9 +134,11 @@ class Update:
         The gradient kept by a held call; else None.
     """
 
-    def __init__(self, optimizer: Optimizer, parameter: Tensor, template: dict[str, Any]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, parameter: Tensor, kind: Any, template: dict[str, Any]
+    ) -> None:
         self.optimizer, self.parameter = optimizer, parameter
-        self.signature = _state_key(optimizer, parameter)
+        self.signature = _state_key(kind, parameter)
         self.tensors = {name: value for name, value in template.items() if _is_movable(value)}
         self.scalars: dict[str, Any] = {}
         self.order = list(template)
@@ -244,11 +246,11 @@ class Update:
         mine = self.tensors if self.begun else {}
         return any(there.get(name) is not mine.get(name) for name in self.tensors)
 
-    @property
-    def was_reset(self) -> bool:
-        """Whether the optimizer's state of the parameter has gone since the last update."""
-        has_state = self.begun and bool(self.tensors)
-        return has_state and not self.optimizer.state.get(self.parameter)
+    def is_outdated(self, kind: Any) -> bool:
+        """Whether the state may have other tensors, because it is gone from the optimizer, or the
+        parameter or the ``kind`` of its group has changed."""
+        gone = self.begun and self.tensors and not self.optimizer.state.get(self.parameter)
+        return bool(gone or self.signature != _state_key(kind, self.parameter))
 
     def adopt_state(self) -> None:
         """Use the optimizer's own tensors as the state, if it has them."""
@@ -349,29 +351,24 @@ class Updates:
     def of(self, parameter: Tensor) -> Update:
         """Return the update of a parameter, made at the first call or when it is out of date.
         Raises `BudgetError` if the optimizer cannot step on one parameter alone."""
-        assert self.optimizer is not None
+        optimizer = self.optimizer
+        assert optimizer is not None
         known = self._updates.get(id(parameter))
-        if (
-            known is None
-            or known.was_reset
-            or known.signature != _state_key(self.optimizer, parameter)
-        ):
-            known = self._updates[id(parameter)] = Update(
-                self.optimizer, parameter, _state_template(self.optimizer, parameter, self._forms)
-            )
+        kind = _kind_of(optimizer, group_of(optimizer, parameter))
+        if known is None or known.is_outdated(kind):
+            template = _state_template(optimizer, parameter, kind, self._forms)
+            known = self._updates[id(parameter)] = Update(optimizer, parameter, kind, template)
         return known
 
     def are_outdated(self, updates: Iterable[Update]) -> bool:
-        """Return whether the state of some updates may have other tensors, because it is gone, or
-        because which of their hyperparameters are zero has changed."""
+        """Return whether some updates are out of date."""
         if self.optimizer is None:
             return False
         kinds: dict[int, Any] = {}
         for group in self.optimizer.param_groups:
             kinds |= dict.fromkeys(map(id, group["params"]), _kind_of(self.optimizer, group))
         return any(
-            update.was_reset
-            or update.signature[0] != kinds.get(id(update.parameter), update.signature[0])
+            update.is_outdated(kinds.get(id(update.parameter), update.signature[0]))
             for update in updates
         )
 
@@ -485,9 +482,9 @@ def _has_hooks(parameter: Tensor) -> bool:
     )
 
 
-def _state_key(optimizer: Optimizer, parameter: Tensor) -> tuple[Any, ...]:
-    """Return a key, equal for parameters whose state has equal names and forms."""
-    kind = _kind_of(optimizer, group_of(optimizer, parameter))
+def _state_key(kind: Any, parameter: Tensor) -> tuple[Any, ...]:
+    """Return a key, equal for parameters whose state has equal names and forms; ``kind`` is that of
+    their group."""
     return kind, parameter.shape, parameter.stride(), parameter.dtype
 
 
@@ -504,11 +501,11 @@ def _kind_of(optimizer: Optimizer, group: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _state_template(
-    optimizer: Optimizer, parameter: Tensor, known: dict[Any, dict[str, Any]]
+    optimizer: Optimizer, parameter: Tensor, kind: Any, known: dict[Any, dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the state after a first step: tensors with undefined contents, and scalars. ``known``
     caches states by `_state_key`. Raises `BudgetError`."""
-    key = _state_key(optimizer, parameter)
+    key = _state_key(kind, parameter)
     # A trial on the whole parameter would take as much memory as a step.
     shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
     if key not in known:

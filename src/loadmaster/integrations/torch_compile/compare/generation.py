@@ -223,12 +223,12 @@ def _warm_up(spot: str, way: str) -> None:
     measured."""
     with torch.device("meta"):
         module, prompt = _make_module(spot)
-        if way == WAYS[0]:
-            # The compiler keeps memory for each kind of module. Tokens have no values here.
-            call = torch.compile(module, backend="aot_eager", dynamic=False)
-            with contextlib.suppress(RuntimeError):
-                Decoder(module, prompt.to("meta"), 2, call).next()
     if way == WAYS[0]:
+        # The compiler keeps memory for each kind of module. Tokens have no values here.
+        call = torch.compile(module, backend="aot_eager", dynamic=False)
+        with torch.device("meta"), contextlib.suppress(RuntimeError):
+            Decoder(module, prompt.to("meta"), 2, call).next()
+
         from transformers import LlamaConfig, LlamaForCausalLM
 
         sizes = LlamaConfig(
