@@ -347,14 +347,36 @@ class Cover {
         states_[0][0].cost = 0.0;
     }
 
+    // Of both sides of the stack what does not depend on the other is summed once.
     void extend(const BandedStack &own) {
         const auto first = static_cast<std::size_t>(own.stack.first);
         const auto last = static_cast<std::size_t>(own.stack.last);
-        const Keepable &earlier = keepable_[first], &later = keepable_[last];
-        for (std::size_t before = 0; before < states_[first].size(); ++before)
-            if (states_[first][before].cost < infinite)
-                for (std::size_t after = 0; after < states_[last].size(); ++after)
-                    extend(own, earlier, before, later, after);
+        const double least = own.pieces + model_.price * own.seconds;
+        const double cheapest = std::ranges::min(states_[first], {}, &State::cost).cost;
+        std::array<Behind, std::size_t{1} << most_kept> behind;
+        for (std::size_t after = 0; after < states_[last].size(); ++after)
+            if (least < (states_[last][after].cost - cheapest) * less)
+                behind[after] = behind_of(own, after);
+        for (std::size_t before = 0; before < states_[first].size(); ++before) {
+            const State &start = states_[first][before];
+            if (start.cost == infinite) continue;
+            const Before front = before_of(own, before);
+            for (std::size_t after = 0; after < states_[last].size(); ++after) {
+                const Behind &back = behind[after];
+                const double left = back.left - front.held;
+                if (left < 0 || (back.carried & ~front.there) != 0) continue;
+                State &state = states_[last][after];
+                const double below = (state.cost - start.cost) * less;
+                double moved = least + front.moved + back.moved;
+                for (std::size_t i = 0; i < keepable_[last].size(); ++i)
+                    if ((front.unwritten & ~after) >> i & 1) moved += bytes(keepable_[last][i]);
+                if (moved >= below) continue;
+                moved += stays(own, left);
+                if (moved < below)
+                    state = {start.cost + moved, moved - model_.price * own.seconds, own.seconds,
+                        own.stack, before};
+            }
+        }
     }
 
     StackChoice best() const {
@@ -377,66 +399,90 @@ class Cover {
         std::size_t before = 0; // what is kept in front of the stack
     };
 
-    void extend(const BandedStack &own, const Keepable &earlier, std::size_t before,
-        const Keepable &later, std::size_t after) {
-        const auto first = own.stack.first, last = own.stack.last;
-        State &state = states_[last][after];
-        const State &start = states_[first][before];
-        const auto bytes = [&](std::int64_t storage) {
-            return static_cast<double>(network_.bytes[storage]);
-        };
-        const auto among = [](const Keepable &able, std::size_t set, std::int64_t storage) {
-            for (std::size_t i = 0; i < able.size(); ++i)
-                if (able[i] == storage) return (set >> i & 1) != 0;
-            return false;
-        };
-        double kept = 0.0, held = 0.0, moved = own.pieces;
-        for (std::size_t i = 0; i < later.size(); ++i)
-            if ((after >> i & 1) != 0) {
-                kept += bytes(later[i]);
-                if (network_.home[later[i]] < first && !among(earlier, before, later[i])) return;
-            }
-        if (kept > static_cast<double>(room_)) return;
-        for (std::size_t i = 0; i < earlier.size(); ++i)
-            if ((before >> i & 1) != 0) {
-                // How soon parts of it are done with depends on how it was cut: it counts to the
-                // end.
-                held += bytes(earlier[i]);
-                // What was not written when it was made, and is needed but not kept, is written
-                // now.
-                if (network_.output[earlier[i]] == 0 && network_.leaves(earlier[i], last) &&
-                    !among(later, after, earlier[i]))
-                    moved += bytes(earlier[i]);
-            }
+    // In front of a stack: bytes kept, and bytes that cross because others are not. Of what may be
+    // kept behind it: which are there, and which were never written and are needed later.
+    struct Before {
+        double held = 0.0, moved = 0.0;
+        std::size_t there = 0, unwritten = 0;
+    };
+
+    // Behind a stack: the room left beside the stack and what it makes and is kept (negative:
+    // none), bytes written, and what must have been kept in front.
+    struct Behind {
+        double left = -1.0, moved = 0.0;
+        std::size_t carried = 0;
+    };
+
+    double bytes(std::int64_t storage) const {
+        return static_cast<double>(network_.bytes[storage]);
+    }
+
+    static bool among(const Keepable &able, std::size_t set, std::int64_t storage) {
+        for (std::size_t i = 0; i < able.size(); ++i)
+            if (able[i] == storage) return (set >> i & 1) != 0;
+        return false;
+    }
+
+    Before before_of(const BandedStack &own, std::size_t set) const {
+        const Keepable &earlier = keepable_[own.stack.first], &later = keepable_[own.stack.last];
+        Before found;
+        for (std::size_t i = 0; i < earlier.size(); ++i) {
+            if ((set >> i & 1) == 0) continue;
+            const std::int64_t storage = earlier[i];
+            // How soon parts of it are done with depends on how it was cut: it counts to the end.
+            found.held += bytes(storage);
+            const auto at = std::ranges::find(later, storage);
+            const std::size_t bit = at == later.end() ? 0 : std::size_t{1} << (at - later.begin());
+            found.there |= bit;
+            // What was not written when it was made, and is needed but not kept, is written now.
+            if (network_.output[storage] != 0 || !network_.leaves(storage, own.stack.last))
+                continue;
+            found.unwritten |= bit;
+            if (bit == 0) found.moved += bytes(storage);
+        }
         for (const Stream &stream : own.streams)
-            if (!among(earlier, before, stream.storage)) moved += stream.bytes;
+            if (!among(earlier, set, stream.storage)) found.moved += stream.bytes;
+        return found;
+    }
+
+    Behind behind_of(const BandedStack &own, std::size_t set) const {
+        const Keepable &later = keepable_[own.stack.last];
+        Behind found;
+        double kept = 0.0;
+        for (std::size_t i = 0; i < later.size(); ++i)
+            if ((set >> i & 1) != 0) {
+                kept += bytes(later[i]);
+                if (network_.home[later[i]] < own.stack.first) found.carried |= std::size_t{1} << i;
+            }
         std::array<const Made *, most_kept> staying{};
         std::size_t count = 0;
         for (const Made &made : own.made) {
-            const bool stays = among(later, after, made.storage);
+            const bool stays = among(later, set, made.storage);
             if (stays) staying[count++] = &made;
-            if (network_.leaves(made.storage, last) &&
+            if (network_.leaves(made.storage, own.stack.last) &&
                 (!stays || network_.output[made.storage] != 0))
-                moved += bytes(made.storage);
+                found.moved += bytes(made.storage);
         }
-        const double seconds = model_.price * own.seconds;
-        const double below = (state.cost - start.cost) * less;
-        if (moved + seconds >= below) return;
         double most = 0.0;
         for (std::size_t turn = 0; turn < own.inside.size(); ++turn) {
             double now = own.inside[turn];
             for (std::size_t i = 0; i < count; ++i) now += staying[i]->bytes[turn];
             most = std::max(most, now);
         }
-        double left = static_cast<double>(room_) - held - most;
-        if (left < 0) return;
+        const auto room = static_cast<double>(room_);
+        if (kept <= room) found.left = room - most;
+        return found;
+    }
+
+    // Bytes of weights and halos that cross, of which some stay in the room that is left.
+    static double stays(const BandedStack &own, double left) {
+        double moved = 0.0;
         for (const Stay &stay : own.stays) {
             const bool stays = stay.room <= left && stay.streamed > stay.once;
             if (stays) left -= stay.room;
             moved += stays ? stay.once : stay.streamed;
         }
-        if (moved + seconds < below)
-            state = {start.cost + moved + seconds, moved, own.seconds, own.stack, before};
+        return moved;
     }
 
     const BandNetwork &network_;
