@@ -392,13 +392,13 @@ LIMITS = {
     "cli": (15_785, 24, 6),
     "core": (11_531, 17, 10),
     "cost": (30_603, 30, 37),
-    "integrations": (99_948, 63, 88),
+    "integrations": (100_211, 63, 88),
     "mapping": (20_123, 34, 37),
     "placement": (32_429, 25, 31),
     "planning": (83_302, 53, 51),
     "report": (32_576, 29, 21),
     "targets": (5_384, 6, 1),
-    "workloads": (65_775, 36, 31),
+    "workloads": (65_787, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -21,6 +21,10 @@ def failing():
     raise ValueError("why")
 
 
+def exiting():
+    raise SystemExit(0)
+
+
 def without_inputs():
     import torch
 

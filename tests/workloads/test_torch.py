@@ -319,9 +319,10 @@ def test_plans_of_training_steps_hold(load):
             torch:nowhere.to.be:found | no module 'nowhere'
             torch:broken:net | importing broken failed: ZeroDivisionError
             torch:lacking:net | importing lacking failed: ModuleNotFoundError
-            torch:good:missing | has no function 'missing': it has net, fixed, failing, looking
+            torch:good:missing | has no function 'missing': it has net, fixed, failing, exiting
             torch:good:net | needs the argument batch: give --batch N
             torch:good:failing | the factory failed: ValueError: no luck
+            torch:good:exiting | the factory failed: SystemExit: 3
             torch:good:looking | the factory looks at values
             torch:good:alone | must return a module and its inputs
             torch:good:deciding | depends on values
@@ -346,6 +347,9 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
 
         def failing():
             raise ValueError("no luck")
+
+        def exiting():
+            raise SystemExit(3)
 
         def looking():
             return nn.Dropout(torch.rand(1).item()), torch.rand(3)

@@ -185,6 +185,31 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
         assert re.fullmatch(f"{said}; without a plan: nothing", line), line
 
 
+@pytest.mark.parametrize("lazy", [torch.conj, lambda x: torch.conj(x).imag], ids=["conj", "neg"])
+@pytest.mark.parametrize("first", [False, True])
+def test_tensors_that_are_conjugated_or_negated_when_they_are_read(lazy, first):
+    x = lazy(torch.randn(4, 64, dtype=torch.cfloat))
+    module = Parts(lambda own, x: (x[1:3].exp() @ own.w).abs() + x.t()[0, 0].abs())
+    module.w = nn.Parameter(torch.randn(64, 8, dtype=x.dtype))
+    call = torch.compile(module, backend="loadmaster", options={"fast_memory": "1 GiB"})
+    plain = x.resolve_conj().resolve_neg()
+    # A run with a plan may end after the graph has fallen back.
+    earlier = call(plain) if first else module(plain)
+    assert torch.equal(call(x), module(x))
+    seen = [torch.autograd.grad(one.sum(), module.w) for one in (earlier, call(x))]
+    right = torch.autograd.grad(module(x).sum(), module.w)
+    assert all(torch.allclose(own[0], right[0]) for own in seen)
+    assert lm.summary(call).fallbacks
+
+
+def test_gradients_that_are_negated_when_they_are_read():
+    layer, x = nn.Linear(32, 32), torch.randn(4, 32)
+    call = torch.compile(layer, backend="loadmaster", options={"fast_memory": "1 GiB"})
+    lazy = torch.conj(torch.randn(4, 32, dtype=torch.cfloat)).imag
+    seen = [torch.autograd.grad(one(x), layer.weight, lazy)[0] for one in (call, layer)]
+    assert torch.equal(*seen)
+
+
 def test_parameters_that_no_graph_uses_are_told():
     """PyTorch runs what calls a module with a full backward hook without compiling it."""
     module = nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), nn.Linear(64, 64))

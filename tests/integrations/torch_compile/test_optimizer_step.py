@@ -340,6 +340,33 @@ def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next
     loop.step(1)
 
 
+def test_without_room_for_its_state_an_optimizer_makes_the_whole_step_itself(monkeypatch):
+    def run(loop):
+        if loop.budget:
+            loop.call(tokens(0))
+            file = loop.model.memory(CPU).file
+            keep = loop.model.keep_state
+
+            def full(state, fresh=False):
+                # There is room for the state of one parameter, and for no other.
+                monkeypatch.setattr(file, "limit", file.bytes)
+                file._free.clear()
+                return keep(state, fresh)
+
+            monkeypatch.setattr(loop.model, "keep_state", full)
+        twin = loop.module  # runs without a plan, as after a refusal
+        for number in range(2):
+            loop.optimizer.zero_grad()
+            loss = twin(tokens(number))
+            loss.backward()
+            loop.optimizer.step()
+            loop.note(loss)
+
+    loop = both(run, share=0.5)
+    assert [one.graph for one in loop.model.fallbacks] == ["optimizer.AdamW"]
+    assert "slow_limit allows" in loop.model.fallbacks[0].reason
+
+
 def test_what_the_caller_gave_is_updated_in_its_own_groups():
     def make(parameters):
         parameters = list(parameters)

@@ -110,6 +110,8 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         (torch.optim.RAdam, {"weight_decay": 0.1}),
         (torch.optim.RMSprop, {"weight_decay": 0.1}),
         (torch.optim.SGD, {"momentum": 0.9}),
+        (OPTIMIZERS["momentum"], {"momentum": 0.0}),
+        (lambda p: torch.optim.Adam(p, amsgrad=True), {"amsgrad": False}),
     ],
 )
 def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, change):
@@ -126,6 +128,45 @@ def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, chan
     planned = compiled(module, make, fast_memory=0.45)
     assert same(changing(*planned), right)
     assert (model_of(planned[2]).plans[0].times.unforeseen > 0) == (make is torch.optim.RAdam)
+
+
+def test_state_that_is_not_used_for_some_steps_is_kept():
+    def changing(one, optimizer, call):
+        seen = []
+        for momentum in (0.9, 0.0, 0.8):
+            optimizer.param_groups[0]["momentum"] = momentum
+            seen += steps(one, optimizer, call, 2) + state_of(one, optimizer)
+        return seen
+
+    module = Tied()
+    right = changing(*unmoved(module, OPTIMIZERS["momentum"]))
+    assert same(changing(*compiled(module, OPTIMIZERS["momentum"], fast_memory=0.45)), right)
+
+
+def test_a_backward_pass_for_other_gradients_updates_no_parameter():
+    x = torch.randn(8, 192)
+
+    def run(twin, optimizer, compiler):
+        call, seen = torch.compile(twin, **compiler), []
+        for _ in range(3):
+            given = x.clone().requires_grad_()
+            seen += torch.autograd.grad(call(given).sum(), given)
+            seen += torch.autograd.grad(call(given).sum(), twin[0].weight)
+            call(given).sum().backward(inputs=[given])
+            seen += [given.grad, fit(optimizer, call, x)]
+        return call, clones(seen)
+
+    beside_unmoved(linears(192, 3), OPTIMIZERS["adamw"], run, fast_memory=0.8)
+
+
+def test_steps_that_are_skipped_are_refused():
+    module, optimizer, call = compiled(Tied(), OPTIMIZERS["sgd"], fast_memory=0.6)
+    steps(module, optimizer, call, 1)
+    call(tokens(1)).backward()
+    optimizer.zero_grad()
+    loss = call(tokens(2))
+    with pytest.raises(LoadmasterError, match=r"no optimizer\.step"):
+        loss.backward()
 
 
 def test_updates_reach_parameters_that_another_graph_has_moved_since():
@@ -259,6 +300,7 @@ def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
         other.zero_grad()
         loss = again(tokens(step))
         loss.backward()
+        other.step()
         seen += clones([loss, *second.parameters()])
     assert same(seen + state_of(second, other), right)
 
@@ -382,8 +424,9 @@ def test_what_updates_in_the_backward_pass_cannot_do_is_said():
 
 def test_a_step_that_fails_loses_no_update():
     module = Tied()
-    twin, _, call = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
+    twin, optimizer, call = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
     call(tokens(0)).backward()
+    optimizer.step()
     (plan,) = model_of(call).plans
     twin.zero_grad()
     before = clones(twin.parameters())

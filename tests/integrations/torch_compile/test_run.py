@@ -245,6 +245,8 @@ def test_mistakes_are_named():
     refused(shapeless, "no shape yet: call the module once")
     failing = run("run torch:tests.support.factories:failing --fast 50%")
     refused(failing, "torch:tests.support.factories:failing: the factory failed: ValueError: why")
+    exiting = run("run torch:tests.support.factories:exiting --fast 50%")
+    refused(exiting, "torch:tests.support.factories:exiting: the factory failed: SystemExit: 0")
     idle = run("run torch:tests.support.factories:without_inputs --fast 50%")
     refused(idle, "the module fails with its inputs: TypeError: Linear.forward() missing")
 

@@ -16,14 +16,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
+from loadmaster.integrations.torch_compile.captured import NotPlannable, is_lazy, name_runs
 from loadmaster.integrations.torch_compile.compiled_model import (
     CompiledModel,
     Fallback,
     PlannedGraph,
     StepSummary,
 )
-from loadmaster.integrations.torch_compile.executor import session_of
+from loadmaster.integrations.torch_compile.executor import has_session, session_of
 from loadmaster.integrations.torch_compile.optimizer_step import watch
 
 _CONTEXT = eval_frame.OptimizeContext
@@ -159,7 +159,8 @@ class CompiledGraph:
         """Run the backward part under the plan that ran the forward part, and return its results.
         Raises `LoadmasterError`."""
         session = session_of(arguments)
-        return session.second(session, arguments)
+        resolved = [one.resolve_conj().resolve_neg() if is_lazy(one) else one for one in arguments]
+        return session.second(session, resolved)
 
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:
         """Run the graph without a plan from now on, and report the ``reason``."""
@@ -253,8 +254,9 @@ def _planned_call(
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
-        """Run the part as planned; fall back to the unplanned part if it cannot be planned."""
-        if plan.planned:
+        """Run the part as planned; fall back to the unplanned part if it cannot be planned. A
+        planned forward part has a planned backward part."""
+        if plan.planned or (number and has_session(arguments)):
             given = list(arguments)
             try:
                 # AOTAutograd's mode is active in the first run, and would convert numbers twice.

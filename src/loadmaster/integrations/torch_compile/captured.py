@@ -90,6 +90,12 @@ def view_of(tensor: Tensor, storage: int = 0) -> View:
     return View(storage, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
 
+def is_lazy(value: Any) -> bool:
+    """Return whether a tensor is conjugated or negated only when it is read: views that are built
+    on its storage would not be."""
+    return isinstance(value, Tensor) and (value.is_conj() or value.is_neg())
+
+
 def at_address(address: int, bytes: int, device: torch.device) -> torch.UntypedStorage:
     """Return a storage on ``bytes`` at an address, which it does not own."""
     return torch._C._construct_storage_from_data_pointer(address, device, bytes)
@@ -392,7 +398,10 @@ class _Reader:
         return view
 
     def _given(self, node: torch.fx.Node, like: Tensor) -> View:
-        """Return the view of a new storage of the caller for a tensor like ``like``."""
+        """Return the view of a new storage of the caller for a tensor like ``like``; raise
+        NotPlannable if that `is_lazy`."""
+        if is_lazy(like):
+            raise NotPlannable(f"{node.name}, which is conjugated or negated when it is read")
         size, stride = ([*map(self._number, some)] for some in (like.shape, like.stride()))
         with self.mode:
             fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
@@ -401,7 +410,7 @@ class _Reader:
     def _view(self, fake: Tensor, name: str, owner: Owner) -> View:
         """Return a tensor as a view of its storage, which is added if new; raise NotPlannable
         unless it is plain, strided and on the graph's device."""
-        if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
+        if fake.layout is not torch.strided or is_lazy(fake) or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
         if fake.device.type not in ("cpu", "cuda") or (
             self.storages and fake.device.type != self.device.type and fake.dim()

@@ -30,6 +30,7 @@ from loadmaster.integrations.torch_compile.captured import (
     Owner,
     View,
     capture,
+    is_lazy,
     movable_gradients,
     movable_storages,
     persistent_inputs,
@@ -70,6 +71,7 @@ from loadmaster.integrations.torch_compile.updates import (
     Traced,
     Update,
     Updates,
+    use_of_gradient,
     with_updates,
 )
 from loadmaster.integrations.torch_compile.versions import GraphVersions
@@ -686,9 +688,9 @@ class PlannedGraph:
         self._shifts: dict[int, int] = {}
 
     def fits(self, shapes: Any, given: Sequence[Any]) -> bool:
-        """Return whether the plan is for these input shapes, and each parameter that it may move is
-        still a storage of its own."""
-        return bool(self.shapes == shapes) and (
+        """Return whether the plan is for these input shapes and for tensors that are not lazy, and
+        each parameter that it may move is still a storage of its own."""
+        return bool(self.shapes == shapes and not any(map(is_lazy, given))) and (
             not self.traced.given
             or self.traced.given.keys() <= whole_inputs(self.traced, given).keys()
         )
@@ -1122,12 +1124,14 @@ class PlannedGraph:
     def _select_updates(self, session: Session) -> None:
         """Decide which updates are made in this backward pass.
 
-        Raises `LoadmasterError` if a parameter to be updated has changed since the forward pass, or
-        has a gradient already.
+        Raises `LoadmasterError` if a parameter to be updated has changed since the forward pass,
+        has a gradient already, or was updated without a step of the optimizer after it.
         """
         held = self._held_updates()
         for i, update in self.updates.items():
-            update.held = i not in session.updates or i in held
+            use = use_of_gradient(update.parameter)
+            update.dropped = use == "none"
+            update.held = use != "added" or i not in session.updates or i in held
             if update.held:
                 continue
             if update.count != session.updates[i]:
@@ -1146,6 +1150,12 @@ class PlannedGraph:
                     "a parameter has a gradient already, which the update in the backward pass"
                     " would miss: call zero_grad() before (with the option optimizer, gradients of"
                     " several backward passes do not add up)"
+                )
+            if id(update.parameter) in self.model.updates.made:
+                raise LoadmasterError(
+                    "an earlier backward pass has updated the parameters, and no optimizer.step()"
+                    " came after it: call it after every backward pass; to skip updates, compile"
+                    " the model without the option optimizer"
                 )
 
     def _make_gradients(self, session: Session) -> None:

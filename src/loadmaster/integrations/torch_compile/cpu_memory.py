@@ -40,6 +40,7 @@ import torch
 
 from loadmaster import _native
 from loadmaster.core.errors import SlowMemoryError
+from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
 from loadmaster.placement.sequence import CopyLink
 
@@ -158,16 +159,20 @@ class SlowFile(DirectFile):
         """Grow the file to ``size`` bytes; raise SlowMemoryError if the disk or the limit does not
         allow it."""
         more = size - self.bytes
+        if self.limit is not None and size > self.limit:
+            raise SlowMemoryError(
+                f"{self.name}: at least {format_bytes(size)} are needed, but slow_limit allows"
+                f" {format_bytes(self.limit)}: raise slow_limit, or fast_memory"
+            )
         try:
-            if self.limit is not None and size > self.limit:
-                raise OSError(errno.ENOSPC, f"slow_limit allows {self.limit}")
             if more:
                 os.posix_fallocate(self._file, self.bytes, more)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self.bytes)  # undo a partial extension
             raise SlowMemoryError(
-                f"{self.name}: {more} bytes more cannot be had: {error.strerror}"
+                f"{self.name}: {format_bytes(more)} more cannot be had: {error.strerror}; free"
+                " space there, or name another folder by slow_memory"
             ) from None
         self.bytes = size
 

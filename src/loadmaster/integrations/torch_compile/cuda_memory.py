@@ -18,6 +18,7 @@ import torch
 from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.core.errors import SlowMemoryError
+from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.cpu_memory import ArenaCopy, FastArena, Wait, pages
 from loadmaster.placement.sequence import CopyLink
 
@@ -53,7 +54,8 @@ class Pinned:
             pin_memory(self.memory.data_ptr(), self.bytes)
         except RuntimeError as error:
             raise SlowMemoryError(
-                f"pinned memory: {self.bytes} bytes cannot be had: {str(error).splitlines()[0]}"
+                f"pinned memory: {format_bytes(self.bytes)} cannot be had:"
+                f" {str(error).splitlines()[0]}"
             ) from None
         self.close = weakref.finalize(self, unpin_memory, self.memory.data_ptr())
 
@@ -113,7 +115,9 @@ class CudaMemory:
             self._give_spare_back()
             if self.limit is not None and self.pinned + pages(bytes) > self.limit:
                 raise SlowMemoryError(
-                    f"pinned memory: slow_limit allows {self.limit}, and {bytes} more exceed it"
+                    f"pinned memory: at least {format_bytes(self.pinned + pages(bytes))} are"
+                    f" needed, but slow_limit allows {format_bytes(self.limit)}: raise slow_limit,"
+                    " or fast_memory"
                 )
             block = Pinned(bytes)
         slot = self._next

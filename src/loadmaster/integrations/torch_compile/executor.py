@@ -735,6 +735,11 @@ class _Values:
         return tensor
 
 
+def has_session(arguments: Sequence[Any]) -> bool:
+    """Return whether a planned forward part saved some of these arguments of a backward part."""
+    return any(hasattr(argument, _SESSION) for argument in arguments)
+
+
 def session_of(arguments: Sequence[Any]) -> Session:
     """Return the session whose forward part saved these arguments of a backward part. Raises
     `LoadmasterError` if they are not all from one session."""

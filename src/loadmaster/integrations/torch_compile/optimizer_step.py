@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import Arena
@@ -135,9 +135,12 @@ def _after_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         parameter.grad = gradient
     for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
-            for parameter in _parameters(model, optimizer):
-                state = optimizer.state.get(parameter, {})
-                model.keep_state([value for value in state.values() if _is_plain(value)])
+            states = [optimizer.state.get(one, {}) for one in _parameters(model, optimizer)]
+            try:
+                for state in states:
+                    model.keep_state([value for value in state.values() if _is_plain(value)])
+            except SlowMemoryError as error:
+                model.record_unplanned_step(optimizer, str(error))
 
 
 register_optimizer_step_pre_hook(_before_step)
@@ -189,25 +192,18 @@ def _is_plain(value: Any) -> bool:
 
 def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
     """Update parameters in blocks and hide their gradients; parameters that cannot be updated so
-    are left to the optimizer's own step.
+    are left to the optimizer's own step, and all of them if there is no room for their state.
 
     Blocks are copied in this thread, because handing them to another one takes longer on a busy
     machine.
     """
-    updates, threads = model.updates_of(optimizer), torch.get_num_threads()
-    arena, hidden = Arena(_MOST_OPERANDS * _BLOCK), _HIDDEN.setdefault(optimizer, [])
-    # On a busy machine, synchronising threads at every operator on a block takes far longer.
-    torch.set_num_threads(1)
+    updates, begun = model.updates_of(optimizer), list[tuple[Update, list[Tensor]]]()
     try:
         for parameter in parameters:
             gradient = parameter.grad
             if gradient is None or not (_is_plain(parameter) and _is_plain(gradient)):
                 continue
-            try:
-                update = updates.of(parameter)
-            except BudgetError as error:
-                model.record_unplanned_step(optimizer, str(error))
-                return
+            update = updates.of(parameter)
             update.adopt_state()
             tensors = [parameter, gradient, *update.tensors.values()]
             if len(tensors) > _MOST_OPERANDS or any(
@@ -215,9 +211,19 @@ def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Ten
             ):
                 continue
             model.keep_state(tensors[2:], fresh=not update.begun)
+            begun.append((update, tensors))
+    except (BudgetError, SlowMemoryError) as error:
+        model.record_unplanned_step(optimizer, str(error))
+        return
+    arena, threads = Arena(_MOST_OPERANDS * _BLOCK), torch.get_num_threads()
+    hidden = _HIDDEN.setdefault(optimizer, [])
+    # On a busy machine, synchronising threads at every operator on a block takes far longer.
+    torch.set_num_threads(1)
+    try:
+        for update, tensors in begun:
             _update_in_blocks(arena, update, tensors, [*map(model.place_of, tensors)])
-            hidden.append((parameter, gradient))
-            parameter.grad = None
+            hidden.append((update.parameter, tensors[1]))
+            update.parameter.grad = None
     finally:
         torch.set_num_threads(threads)
         arena.close()

@@ -14,10 +14,11 @@ import weakref
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
@@ -82,12 +83,22 @@ class SpentGradient(Tensor):  # type: ignore[misc]
                 " backward pass has updated the parameters already. Clipping, gradients that add"
                 " up, scalers, and whatever else reads or changes .grad between backward() and"
                 " step() need torch.compile without this option; optimizer.step() then keeps the"
-                " budget, too"
+                " budget, too. The update of this step has been made: load the parameters anew"
             )
         forget(one for spent_one in spent if (one := spent_one._parameter()) is not None)
         rest = [one for one in given if isinstance(one, Tensor) and not isinstance(one, cls)]
         torch._foreach_zero_(rest) if rest else None
         return arguments[0]
+
+
+def use_of_gradient(parameter: Tensor) -> Literal["added", "returned", "none"]:
+    """Return what the running backward pass does with a parameter's gradient: add it to ``grad``,
+    or, as asked by ``autograd.grad`` or ``backward(inputs=...)``, return it or nothing."""
+    try:
+        node = get_gradient_edge(parameter).node
+        return "added" if torch._C._will_engine_execute_node(node) else "none"
+    except RuntimeError:
+        return "returned"
 
 
 def forget(parameters: Iterable[Tensor]) -> None:
@@ -118,16 +129,17 @@ class Update:
     Attributes
     ----------
     tensors, scalars
-        The state by name: tensors of at least one dimension, which a plan may move, and other
-        values.
+        The state by name: tensors of at least one dimension that the step uses, which a plan may
+        move, and other values.
     order
         Names of the state in the optimizer's order.
     signature
         Key of the state that the update was made for; equal for updates with the same profile.
     begun
         Whether the state exists.
-    held
-        Whether the next call keeps the gradient for the caller instead of updating.
+    held, dropped
+        Whether the next call does not update, but keeps the gradient for the caller, or not even
+        that.
     count
         Number of updates made.
     gradient
@@ -143,7 +155,7 @@ class Update:
         self.scalars: dict[str, Any] = {}
         self.order = list(template)
         self.begun = False
-        self.held = False
+        self.held = self.dropped = False
         self.count = 0
         self.gradient: Tensor | None = None
 
@@ -169,7 +181,7 @@ class Update:
         """Update in blocks of rows, each (first, number) or None for all rows; operands may be in
         either memory."""
         if self.held:
-            self.gradient = fast(operands[1]).clone()
+            self.gradient = None if self.dropped else fast(operands[1]).clone()
             return
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
@@ -261,7 +273,7 @@ class Update:
     def trial(self) -> Update:
         """Return a copy of the update for stand-in operands."""
         trial = copy.copy(self)
-        trial.held = False
+        trial.held = trial.dropped = False
         return trial
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
@@ -285,8 +297,9 @@ def _take_over(own: Tensor, made: Tensor) -> None:
 
 
 def _clone(value: Any) -> Any:
-    """Return a copy of a tensor; other values stay."""
-    return value.clone() if isinstance(value, Tensor) else value
+    """Return a copy of a scalar that is a tensor; other values stay, and tensors that the optimizer
+    keeps from a time with other hyperparameters."""
+    return value.clone() if isinstance(value, Tensor) and not _is_movable(value) else value
 
 
 def _is_movable(value: Any) -> bool:
@@ -514,15 +527,8 @@ def _state_template(
         )
         try:
             with torch.no_grad(), torch.inference_mode(False):
-                # Some optimizers make state before their first step.
-                begun = {
-                    name: torch.zeros_like(trial, dtype=value.dtype)
-                    if _is_movable(value) and value.shape == parameter.shape
-                    else _clone(value)
-                    for name, value in optimizer.state.get(parameter, {}).items()
-                }
                 group = group_of(optimizer, parameter)
-                state = step_alone(optimizer, group, trial, gradient, begun)
+                state = step_alone(optimizer, group, trial, gradient, {})
         except Exception as error:
             raise BudgetError(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another"

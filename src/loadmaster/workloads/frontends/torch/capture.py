@@ -90,7 +90,7 @@ def _explained(by_values: str, otherwise: str) -> Iterator[None]:
         raise
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise ModelError(by_values.format(error_text(error))) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if found := _HIGHER_ORDER.search(str(error)):
             raise ModelError(
                 f"it calls {found[1]}, whose course depends on values, and a plan needs to know it"

@@ -90,7 +90,7 @@ def factory_of(
         """Return what the factory returns."""
         try:
             return bound()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ModelError(f"torch:{spot}: the factory failed: {error_text(error)}") from error
 
     return made
@@ -128,7 +128,7 @@ def _find_factory(spot: str) -> Callable[..., Any]:
                 f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
             ) from None
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     protect([getattr(module, "__file__", None) or ""])
     factory = getattr(module, attribute, None)
