@@ -388,17 +388,17 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 LIMITS = {
-    "allocation": (27_765, 25, 20),
-    "cli": (15_785, 24, 6),
-    "core": (11_531, 17, 10),
-    "cost": (30_603, 30, 37),
-    "integrations": (100_211, 63, 88),
-    "mapping": (20_123, 34, 37),
+    "allocation": (27_870, 25, 20),
+    "cli": (15_790, 24, 6),
+    "core": (11_588, 17, 10),
+    "cost": (30_605, 30, 37),
+    "integrations": (100_266, 63, 88),
+    "mapping": (20_163, 34, 37),
     "placement": (32_429, 25, 31),
     "planning": (83_302, 53, 51),
     "report": (32_576, 29, 21),
-    "targets": (5_384, 6, 1),
-    "workloads": (65_787, 36, 31),
+    "targets": (5_438, 6, 1),
+    "workloads": (66_357, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

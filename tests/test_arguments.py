@@ -84,6 +84,13 @@ def test_lists_are_of_the_items_that_are_needed():
     with pytest.raises(PlanError, match=r"^lower: graphs is 'a', of type str: give a list$"):
         lm.lower("a", target)
     with pytest.raises(
+        PlanError, match=r"^lower: graphs is array\(3\), of type ndarray: give a list"
+    ):
+        lm.lower(np.array(3), target)
+    with pytest.raises(AllocationError, match=r"^verify_buffers: capacity is nan"):
+        lm.verify_buffers(lm.problem_of([]), [], float("nan"))
+    assert lm.verify_buffers(lm.problem_of(([0], [1], [128])), [0], "64 B")[0].rule == "capacity"
+    with pytest.raises(
         PlanError, match=r"^10{30} mini-batches: give from 1 to \d+ of these networks$"
     ):
         lm.lower([lm.load("onnx:squeezenet")], target, mini_batches=10**30)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from loadmaster.allocation.problem import Allocation as Allocation
     from loadmaster.allocation.problem import Buffer as Buffer
     from loadmaster.allocation.problem import Problem as Problem
-    from loadmaster.allocation.problem import conflicts_of_order as conflicts_of_order
+    from loadmaster.allocation.rules import conflicts_of_order as conflicts_of_order
     from loadmaster.allocation.rules import problem_of as problem_of
     from loadmaster.allocation.strategies.telamalloc import TelaMalloc as TelaMalloc
     from loadmaster.allocation.strategies.telamalloc import TelaMallocOptions as TelaMallocOptions
@@ -143,7 +143,7 @@ _HOMES = {
     "area": "loadmaster.cost.analytical.energy",
     "backtrack_trees": "loadmaster.allocation.backtracking.learning:bundled",
     "calibrate": "loadmaster.cost.calibration.calibrate",
-    "conflicts_of_order": "loadmaster.allocation.problem",
+    "conflicts_of_order": "loadmaster.allocation.rules",
     "load": "loadmaster.workloads.frontends.load",
     "lower": "loadmaster.workloads.lowering.instantiate",
     "divide_jobs": "loadmaster.cost.divided_jobs",

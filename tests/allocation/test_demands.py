@@ -16,8 +16,8 @@ from tests.support.tables import cases
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.peaks import peaks
-from loadmaster.allocation.problem import Buffer, Gap, Infeasibility, Load, conflicts_of_order
-from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.problem import Buffer, Gap, Infeasibility, Load
+from loadmaster.allocation.rules import conflicts_of_order, problem_of
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import AllocationError
 
@@ -42,6 +42,23 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes, data):
     assert answer.lower_bound <= answer.peak
     if len(pairs) == count * (count - 1) // 2:
         assert answer.peak == max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "message"),
+    [
+        (3, [(0, 1), (1, 2), (2, 0)], "buffer 0 would be dead before it is born"),
+        (3, [(0, -1)], r"\(0, -1\) names a buffer of none: there are 3"),
+        (3, [(0, 3)], r"\(0, 3\) names a buffer of none"),
+        (3, [(0.5, 1)], "before is 0.5: write a whole number"),
+        (3, [(0, 1, 2, 0)], "give pairs of whole numbers"),
+        (3, [None], "give pairs of whole numbers"),
+        (-1, [], "count is -1"),
+    ],
+)
+def test_an_order_that_is_none_is_refused(count, before, message):
+    with pytest.raises(AllocationError, match=message):
+        conflicts_of_order(count, before)
 
 
 def test_buffers_without_a_common_clock_need_no_lifetimes():
@@ -248,9 +265,9 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
 
 def test_the_verifier_takes_problems_only():
     for buffers in (([0], [2], [8]), buffers_of("a 0 2 8"), None):
-        with pytest.raises(AllocationError, match=r"^problem is .*: give a Problem, from"):
+        with pytest.raises(AllocationError, match=r"problem is .*: give a Problem, from"):
             lm.verify_buffers(buffers, [0])
-        with pytest.raises(AllocationError, match=r"^problem is .*: give a Problem, from"):
+        with pytest.raises(AllocationError, match=r"problem is .*: give a Problem, from"):
             lm.verify_banks(buffers, ["sram"], [0], [lm.Bank("sram", 16)])
 
 
@@ -258,9 +275,9 @@ def test_the_verifier_takes_whole_numbers_only():
     problem = problem_of(buffers_of("a 0 2 8, b 0 2 8"))
     assert lm.verify_buffers(problem, [0, 8]) == ()
     for offsets in ([0.5, 8.5], np.array([0.5, 8.5]), ["0", "8"], None, [[0, 8]]):
-        with pytest.raises(AllocationError, match="offsets: give a whole number"):
+        with pytest.raises(AllocationError, match=r"offsets.*: give a"):
             lm.verify_buffers(problem, offsets)
-        with pytest.raises(AllocationError, match="offsets: give a whole number"):
+        with pytest.raises(AllocationError, match=r"offsets.*: give a"):
             lm.verify_banks(problem, ["sram", "sram"], offsets, [lm.Bank("sram", 16)])
 
 

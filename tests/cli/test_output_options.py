@@ -91,6 +91,20 @@ def test_an_empty_path_is_not_this_folder(command, folder):
     assert sorted(folder.iterdir()) == before
 
 
+def test_names_that_are_too_long_or_not_utf_8(folder):
+    for command in (
+        f"verify {'x' * 300}",
+        f"inspect {'x' * 300}.onnx",
+        f"{PLAN} --out {'x' * 300}",
+    ):
+        refused(run(command, cwd=folder), "File name too long")
+    name = os.fsdecode(b"caf\xe9.onnx")
+    save(folder, model("y = Relu(x)", "float[8] x", "y"), name)
+    ran(f"plan {name} --target edge-npu --effort quick --no-report --out out", cwd=folder)
+    assert json.loads((folder / "out/plan.json").read_text())["networks"][0]["name"] == r"caf\udce9"
+    ran(f"verify out --against {name}", cwd=folder)
+
+
 def test_a_misspelt_file_is_met_half_way(folder):
     refused(run("map cost.csv --bandwidth '8 GB/s'", cwd=folder), "did you mean costs.csv?")
     refused(run("allocate bufers.csv", cwd=folder), "did you mean buffers.csv?")

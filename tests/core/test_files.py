@@ -54,6 +54,14 @@ def test_a_failure_takes_away_the_folders_that_it_made(tmp_path):
     assert [*tmp_path.rglob("*")] == [tmp_path / "one"]
 
 
+def test_a_folder_whose_name_is_too_long_is_an_error(tmp_path):
+    with (
+        pytest.raises(OutputError, match="File name too long"),
+        output_directory(tmp_path / ("x" * 300)),
+    ):
+        pass
+
+
 def test_a_folder_that_somebody_else_has_used_meanwhile_stays(tmp_path):
     with output_directory(tmp_path / "out"):
         (tmp_path / "out" / "theirs").touch()

@@ -124,7 +124,7 @@ def test_a_core_can_be_overridden_by_name_or_position():
         nvram.capacity=1 | no table 'nvram': did you mean dram
         cores.9.rows=1 | cores has no '9': choose one of ws, lb
         dram=3 | dram is a table
-        speed=3 | speed: there is no such field
+        speed=3 | speed: there is no such field: .*, copy, .*; any other table is a memory
         dram.capacity | PATH=VALUE
         cores.0.rows=0 | cores.0.rows
         cores.0.sram=1 MiB | a core's own memory is its buffer, .* no tensor stays there
@@ -176,6 +176,7 @@ def test_all_errors_of_overrides_come_at_once():
     ("old", "new", "message"),
     cases(r"""
         [dram] | [core] | 'core' is used twice
+        [dram] | memories = 5\n[dram] | memories: there is no such field
         role = "main" | role = "fast" | exactly one memory must have role
         bandwidth = "1 GB/s" | | give either bandwidth, or read_bandwidth and write_bandwidth
         bandwidth = "1 GB/s" | bandwidth = "1 GB/s"\nin_place = false | needs a fast memory and a

@@ -177,6 +177,36 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read():
     )
 
 
+@pytest.mark.parametrize(("value", "kind"), [(1, "RELU"), (0, "TANH")])
+def test_a_branch_that_is_always_run_stands_for_its_condition(value, kind):
+    model, main = started()
+    x, condition = main.input("1x8"), main.tensor("1", "bool", data=value)
+    own = main.tensor("1x8", data=1)
+    x = main.out("ADD", [x, own], "1x8", {0: 0})
+    for _ in range(2):
+        x = main.out("IF", [condition, x], "1x8", {0: 1, 1: 2})
+    main.outputs = [x]
+    for last in ("RELU", "TANH"):
+        body = model.subgraph()
+        first = body.out("MUL", [body.input("1x8"), body.tensor("1x8", data=2)], "1x8", {0: 0})
+        body.outputs = [body.out(last, [first], "1x8")]
+    graph = graph_of(model)
+    assert [op.kind for op in graph.ops] == ["ADD", "MUL", kind, "MUL", kind]
+    assert graph.bytes_of(TensorKind.WEIGHT) == 64
+    assert not graph.subgraph_ops
+
+
+@pytest.mark.parametrize("given", [1, 2])
+def test_a_branch_that_does_not_fit_its_condition_stays(given):
+    model, main = started()
+    x, condition = main.input("1x8"), main.tensor("1", "bool", data=1)
+    main.outputs = [main.out("IF", [condition, *[x] * given], "1x8", {0: 1, 1: 1})]
+    body = model.subgraph()
+    inner = [body.input("1x8") for _ in range(3 - given)]
+    body.outputs = inner[:1]
+    assert graph_of(model).ops[0].op_class is OpClass.CONTROL_FLOW
+
+
 def test_an_operator_that_is_not_known_is_planned_with_its_bytes():
     graph = graph_of(one_operator("CUSTOM:Mystery", "1x8", "4x4", "1x3", None))
     assert graph.unknown_ops == {"CUSTOM:Mystery": 1}

@@ -282,7 +282,7 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
 def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
     """Raise `AllocationError` for limits that are out of range."""
     for name, value, kind in (
-        ("time_limit", time_limit or 0, Real),
+        ("time_limit", 0 if time_limit is None else time_limit, Real),
         ("seed", seed, Integral),
         ("threads", threads, Integral),
     ):

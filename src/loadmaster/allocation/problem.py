@@ -10,9 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Array, Ints, Mask
-from loadmaster.core.errors import AllocationError
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
@@ -274,31 +272,6 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((low, high))
     return found
-
-
-@validate_arguments(AllocationError)
-def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:
-    """Pairs of buffers that may be alive together under a partial order.
-
-    Parameters
-    ----------
-    count
-        Number of buffers.
-    before
-        Pairs (i, j): buffer ``i`` is dead before ``j`` is born in every execution. The transitive
-        closure is taken.
-
-    Returns
-    -------
-    array of shape (pairs, 2)
-        All pairs that the order does not separate. O(count^3 / 64) time and O(count^2) memory.
-    """
-    reach = np.zeros((count, count), dtype=bool)
-    pairs = np.asarray(before, dtype=np.int64).reshape(-1, 2)
-    reach[pairs[:, 0], pairs[:, 1]] = True
-    for middle in range(count):
-        reach[reach[:, middle]] |= reach[middle]
-    return np.argwhere(np.triu(~(reach | reach.T), k=1)).astype(np.int64)
 
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]

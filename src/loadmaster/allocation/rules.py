@@ -24,7 +24,7 @@ from loadmaster.allocation.problem import (
     Problem,
 )
 from loadmaster.allocation.verify import overlaps
-from loadmaster.core.arguments import as_whole, require_type
+from loadmaster.core.arguments import as_whole, require_type, validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError
 
@@ -199,6 +199,50 @@ def _group(members: Sequence[Any]) -> AliasGroup:
     flat = _rows(rows, "aliases", (2,), _GROUPS).tolist()
     lowest = min((shift for _, shift in flat), default=0)
     return tuple((buffer, shift - lowest) for buffer, shift in flat)
+
+
+@validate_arguments(AllocationError)
+def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:
+    """Pairs of buffers that may be alive together under a partial order.
+
+    Parameters
+    ----------
+    count
+        Number of buffers.
+    before
+        Pairs (i, j): buffer ``i`` is dead before ``j`` is born in every execution. The transitive
+        closure is taken.
+
+    Returns
+    -------
+    array of shape (pairs, 2)
+        All pairs that the order does not separate. O(count^3 / 64) time and O(count^2) memory.
+
+    Raises
+    ------
+    AllocationError
+        A pair names no buffer, or some buffer would be dead before it is born.
+    """
+    pairs = _rows(before, "before", (2,), _TWO)
+    unknown = pairs[((pairs < 0) | (pairs >= count)).any(axis=1)]
+    if count < 0:
+        raise AllocationError(f"count is {count}: there are at least 0 buffers")
+    if len(unknown):
+        pair = tuple(unknown[0].tolist())
+        raise AllocationError(
+            f"before: {pair} names a buffer of none: there are {count}, from 0 on"
+        )
+    reach = np.zeros((count, count), dtype=bool)
+    reach[pairs[:, 0], pairs[:, 1]] = True
+    for middle in range(count):
+        reach[reach[:, middle]] |= reach[middle]
+    if reach.diagonal().any():
+        circular = int(reach.diagonal().argmax())
+        raise AllocationError(
+            f"before: by these pairs buffer {circular} would be dead before it is born: leave out"
+            " one of the circle"
+        )
+    return np.argwhere(np.triu(~(reach | reach.T), k=1)).astype(np.int64)
 
 
 def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:

@@ -7,7 +7,7 @@ pairs of buffers alive at one instant are compared; with conflicts, all conflict
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -15,9 +15,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arguments import require_type
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError, Violation, first_violations
+from loadmaster.core.units import parse_bytes
 
 
 class OccupiedAreas(NamedTuple):
@@ -41,8 +42,9 @@ _REBUILD_FROM = 64
 """If so many buffers end at one instant, rebuild the live list instead of deleting one by one."""
 
 
+@validate_arguments(AllocationError)
 def verify_buffers(
-    problem: Problem, offsets: Ints, capacity: int | None = None
+    problem: Problem, offsets: Sequence[int] | Ints, capacity: int | str | None = None
 ) -> tuple[Violation, ...]:
     """Verify the offsets of a packing problem; return at most 20 violations, none if the packing is
     valid.
@@ -50,13 +52,14 @@ def verify_buffers(
     Raises
     ------
     AllocationError
-        If ``offsets`` are not whole numbers.
+        If ``offsets`` or the capacity, in bytes or such as ``"64 KiB"``, are not whole numbers.
     """
-    require_type(problem, Problem, "problem", AllocationError)
+    if isinstance(capacity, str):
+        capacity = parse_bytes(capacity)
     return first_violations(broken_rules(problem, whole_offsets(offsets), capacity))
 
 
-def whole_offsets(offsets: Ints) -> Ints:
+def whole_offsets(offsets: Sequence[int] | Ints) -> Ints:
     """Return offsets as an array; raise AllocationError if they are no whole numbers."""
     at = np.asarray(offsets)
     if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):

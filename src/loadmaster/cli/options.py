@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -423,4 +424,4 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
 
 def plan_file(path: Path) -> Path:
     """Return the path of a plan file, given by itself or by its folder."""
-    return path / "plan.json" if path.is_dir() else path
+    return path / "plan.json" if os.path.isdir(path) else path

@@ -90,6 +90,11 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
         not isinstance(value, wanted)
         or (isinstance(value, bool) and not {bool, object} & {*wanted})
         or (isinstance(value, str) and _LISTS & {*wanted} and str not in wanted)
+        or (
+            getattr(value, "ndim", 1) == 0
+            and _LISTS & {*wanted}
+            and not {Real, type(value)} & {*wanted}
+        )
     ):
         titles = dict.fromkeys(_title(kind) for kind in wanted if kind is not NoneType)
         raise error(f"{what} is {_text_of(value)}: give {' or '.join(titles)}")

@@ -71,7 +71,7 @@ class Effort:
         """Return an effort, or the level of that name; raises ``error`` for an unknown name."""
         if isinstance(effort, Effort):
             return effort
-        if effort not in [*LEVELS]:
+        if not isinstance(effort, str) or effort not in LEVELS:
             # Of the levels the least is for tests.
             raise error(f"effort {effort!r}: {instead(str(effort), [*LEVELS][1:])}")
         return LEVELS[effort]

@@ -70,7 +70,7 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
         for given, data, name in files:
             path, content = Path(given), data.encode() if isinstance(data, str) else data
             _require_no_input(path)
-            if path.exists() and not path.is_file():
+            if os.path.exists(path) and not os.path.isfile(path):
                 path.write_bytes(content)
                 continue
             real = Path(os.path.realpath(path))
@@ -184,7 +184,7 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
     OutputError
         If it cannot be made or written.
     """
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    made = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
     draft = path / _draft_name()
     try:
         # Inside the block, because a signal may come between any two calls.
@@ -204,5 +204,5 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         for folder in made:
-            if folder.is_dir() and not any(folder.iterdir()):
+            if os.path.isdir(folder) and not any(folder.iterdir()):
                 folder.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -44,7 +45,7 @@ class Store:
 
     def all(self, where: str = "", *values: str) -> dict[str, bytes]:
         """All entries, or those of a condition in SQL. O(entries)."""
-        if not self.place.exists():
+        if not os.path.exists(self.place):
             return {}
         with self._connected() as connection:
             rows = connection.execute(f"SELECT key, content FROM {self.table} {where}", values)

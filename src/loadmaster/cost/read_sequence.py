@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike, fspath
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def _with_measured_times(
         return measured_tables(
             sequence, graph, KernelTimes(profile_place()), threads or default_threads()
         )
-    if not Path(cost).is_file():
+    if not isfile(cost):
         raise PlacementError(
             f"cost {cost!r}: give roofline, profile, or a file of measured times"
             " (kernel,combination,seconds)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arguments import validate_arguments
+from loadmaster.core.arguments import as_whole, validate_arguments
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
@@ -122,7 +122,9 @@ class _DispatchProblem:
         weight: Floats,
     ) -> None:
         edges = [(before, job) for job, befores in enumerate(after) for before in befores]
-        if len(after) != group.jobs or any(not 0 <= before < job for before, job in edges):
+        if len(after) != group.jobs or any(
+            as_whole(before) is None or not 0 <= before < job for before, job in edges
+        ):
             raise MappingError(
                 "after: give for every job the indices of earlier jobs that it waits for"
             )
@@ -292,7 +294,10 @@ def map_dependent_jobs(
 def _per_job(name: str, count: int, values: Iterable[float] | None, usual: float) -> Floats:
     """Return one number for each job, ``usual`` if none are given; raise MappingError for negative
     or missing ones, and for infinite ones other than due times."""
-    result = np.full(count, usual) if values is None else np.array([*values], dtype=np.float64)
+    try:
+        result = np.full(count, usual) if values is None else np.array([*values], dtype=np.float64)
+    except (TypeError, ValueError):
+        result = np.empty(0)
     if (
         result.shape != (count,)
         or not (result >= 0).all()

@@ -45,9 +45,9 @@ def map_in_groups(
     chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
         able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
+        given = ", ".join(map(str, options.settings))
         raise MappingError(
-            f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)}"
-            f" out, or choose {able}"
+            f"strategy {options.strategy!r} has no settings: leave {given} out, or choose {able}"
         )
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     began = time.monotonic(), time.process_time()

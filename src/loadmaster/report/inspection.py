@@ -65,7 +65,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     """
     warning, alive = uncounted(graph.unknown_kinds), Alive.of(graph)
     names = graph.subgraph_kinds
-    inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
+    inside = [f"Inside control flow, not planned: {names}"] if names else []
 
     def sections() -> list[Section]:
         """Return the report's sections."""

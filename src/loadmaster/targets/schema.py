@@ -220,6 +220,10 @@ class _CalibrationTable(_TargetTable):
         )
 
 
+_MEMORIES = "[memories]"
+"""Key of the tables that are memories, which no field of a file has."""
+
+
 class _TargetFile(_TargetTable):
     """A target file."""
 
@@ -229,7 +233,7 @@ class _TargetFile(_TargetTable):
     copy_engine: Annotated[_CopyTable | None, Field(alias="copy")] = None
     static_power: _Power = 0.0
     calibration: _CalibrationTable | None = None
-    memories: dict[_Name, _MemoryTable]
+    memories: Annotated[dict[_Name, _MemoryTable], Field(alias=_MEMORIES)]
 
 
 _RESERVED = ("name", "description", "cores", "copy", "static_power", "calibration")
@@ -246,7 +250,7 @@ def build_target(document: dict[str, Any], label: str) -> Target:
     }
     known = {key: value for key, value in document.items() if key not in memories}
     try:
-        file = _TargetFile.model_validate({**known, "memories": memories})
+        file = _TargetFile.model_validate({**known, _MEMORIES: memories})
     except ValidationError as error:
         raise TargetError("; ".join(_lines(error, label))) from None
     return _assemble(file, label)
@@ -262,10 +266,10 @@ def _lines(error: ValidationError, label: str) -> list[str]:
     clauses = []
     for detail in error.errors(include_url=False):
         keys = [str(key) for key in detail["loc"] if key != "[key]"]
-        path = ".".join(keys[1:] if keys[:1] == ["memories"] else keys)
+        path = ".".join(keys[1:] if keys[:1] == [_MEMORIES] else keys)
         unknown = detail["type"] == "extra_forbidden"
         message = (
-            f"there is no such field: {instead(keys[-1], _fields_beside(keys))}"
+            f"there is no such field: {instead(keys[-1], *_fields_beside(keys))}"
             if unknown
             else detail["msg"]
         )
@@ -276,17 +280,20 @@ def _lines(error: ValidationError, label: str) -> list[str]:
     return clauses
 
 
-def _fields_beside(keys: list[str]) -> tuple[str, ...]:
-    """Field names of the table at a path of keys."""
+def _fields_beside(keys: list[str]) -> tuple[list[str], str]:
+    """Field names of the table at a path of keys, and what else may be there."""
     tables: dict[str, type[_TargetTable]] = {
-        "memories": _MemoryTable,
+        _MEMORIES: _MemoryTable,
         "cores": _CoreTable,
         "copy": _CopyTable,
         "calibration": _CalibrationTable,
         "energy": _EnergyTable,
     }
-    known = (tables[key] for key in keys[-2::-1] if key in tables)
-    return tuple(next(known, _TargetFile).model_fields)
+    table = next((tables[key] for key in keys[-2::-1] if key in tables), _TargetFile)
+    names = [field.alias or name for name, field in table.model_fields.items()]
+    if table is not _TargetFile:
+        return names, ""
+    return [name for name in names if name != _MEMORIES], "; any other table is a memory"
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:

@@ -283,7 +283,9 @@ def assembled(
     **more: Any,
 ) -> Graph:
     """Make the graph of some operators, with the tensors that they or the caller use and the owners
-    of their storage, in order of definition; ``more`` are further fields."""
+    of their storage, in order of definition; ``more`` are further fields. In names, bytes that are
+    not UTF-8, as those of files may be, are escaped."""
+    name, source = (text.encode(errors="backslashreplace").decode() for text in (name, source))
     used = {*inputs, *outputs}
     for op in ops:
         used |= {access.tensor for access in (*op.reads, *op.writes)}

@@ -340,6 +340,23 @@ def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next
     loop.step(1)
 
 
+@pytest.mark.parametrize("option", [False, True])
+def test_state_that_the_caller_refers_to_stays_that_of_the_optimizer(option):
+    module, seen = network(), []
+    for share in (None, 0.6):
+        loop = Loop(share=share, module=module)
+        if share and option:
+            loop.call = with_plan(loop.module, share, optimizer=loop.optimizer)
+        loop.step(0)
+        kept, weights = loop.optimizer.state_dict(), copy.deepcopy(loop.module.state_dict())
+        loop.step(1)
+        loop.optimizer.load_state_dict(kept)
+        loop.module.load_state_dict(weights)
+        loop.step(2)
+        seen.append([*loop.module.parameters(), *state_of(loop.module, loop.optimizer)])
+    assert same(*seen)
+
+
 def test_without_room_for_its_state_an_optimizer_makes_the_whole_step_itself(monkeypatch):
     def run(loop):
         if loop.budget:

@@ -10,13 +10,17 @@ import numpy as np
 from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import BrokenRules, broken_rules, whole_offsets
-from loadmaster.core.arguments import require_type
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.errors import AllocationError, Violation, first_violations
 
 
+@validate_arguments(AllocationError)
 def verify_banks(
-    problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]
+    problem: Problem,
+    memory: Sequence[str],
+    offsets: Sequence[int] | Ints,
+    banks: Sequence[Bank],
 ) -> tuple[Violation, ...]:
     """Check that memories and offsets solve a problem with several memories: what is wrong with
     them, at most 20 violations.
@@ -26,7 +30,6 @@ def verify_banks(
     AllocationError
         If ``offsets`` are not whole numbers.
     """
-    require_type(problem, Problem, "problem", AllocationError)
     return first_violations(broken_bank_rules(problem, memory, whole_offsets(offsets), banks))
 
 

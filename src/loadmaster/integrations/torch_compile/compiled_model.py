@@ -1191,13 +1191,11 @@ class PlannedGraph:
                 self.model.join(self)
 
     def _publish_updates(self, session: Session) -> None:
-        """Mark updated parameters as changed for autograd, and store new state in the
-        optimizer."""
+        """Mark updated parameters as changed for autograd, and their gradients as spent."""
         for i, update in self.updates.items():
             if not update.held and update.count != session.updates[i]:
                 torch.autograd.graph.increment_version(update.parameter)
                 self.model.updates.made.add(id(update.parameter))
-                update.sync_to_optimizer()
                 update.parameter.grad = SpentGradient(update.parameter)
                 for storage in self.traced.states[i]:
                     self.persistent_tensors[storage].fresh = False

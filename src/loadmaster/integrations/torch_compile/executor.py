@@ -704,16 +704,17 @@ class _Values:
         if update is not None:
             # A held update allocates nothing but the gradient that it keeps.
             script = None if update.held else script if update.begun else launch.first
-        if script is None:
+        if script is None and update is None:
             return launch.target(*given, **named)
         try:
             # Inside the try block, because an interrupt may come right after it.
-            script.begin(self._session.program.arena.base)
+            if script is not None:
+                script.begin(self._session.program.arena.base)
             return launch.target(*given, **named)
         finally:
             self._session.times.unforeseen += _native.end_script()
             if update is not None:
-                update.detach_scalars()
+                update.sync_to_optimizer()
 
     def external_value(self, value: Any) -> Any:
         """Return a value for the caller: a handle for tensors that stay in the arena or in slow

@@ -221,18 +221,19 @@ class Update:
                 _take_over(own, made)
         return {name: value for name, value in after.items() if name not in given}
 
-    def detach_scalars(self) -> None:
-        """Copy the scalars, because a step that allocates otherwise than its script foresees may
-        have made them in the plan's memory."""
-        self.scalars = {name: _clone(value) for name, value in self.scalars.items()}
-
     def sync_to_optimizer(self) -> None:
-        """Store the state in the optimizer, as its own step would."""
-        if self.begun:
-            mine = self.tensors | self.scalars
-            self.optimizer.state[self.parameter] = {
-                name: mine[name] for name in [*self.order, *mine] if name in mine
-            }
+        """Store the state in the optimizer as its own step would: scalars in the tensors that are
+        there, because the caller may refer to them. None of them stays in the plan's memory."""
+        if not self.begun:
+            return
+        there, mine = self.optimizer.state[self.parameter], self.tensors | self.scalars
+        for name in (name for name in dict.fromkeys([*self.order, *mine]) if name in mine):
+            own, value = there.get(name), mine[name]
+            if name in self.tensors or not isinstance(own, Tensor):
+                there[name] = _clone(value)
+            elif own is not value:
+                own.copy_(value)
+        self.scalars = {name: there[name] for name in self.scalars}
 
     def sync_from_optimizer(self) -> None:
         """Read the state from the optimizer, because the caller may have loaded or cleared it since

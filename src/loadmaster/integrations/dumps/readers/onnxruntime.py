@@ -11,6 +11,7 @@ operand is possible. The profile has no addresses; the arena's bytes are measure
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -158,7 +159,7 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
 def _graph(path: Path) -> Any:
     """Return the graph of the optimised model beside the profile, without its external data."""
     onnx = package("onnx", "reading ONNX Runtime's dumps")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise AllocationError(
             f"{path}: is not there: put the optimised model (optimized_model_filepath) beside the"
             " profile, under this name"

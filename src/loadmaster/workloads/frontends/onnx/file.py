@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import graphlib
 import gzip
+import os
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -149,7 +150,7 @@ def network_name(source: str) -> str:
 def read_bytes(source: str) -> bytes:
     """Read the contents of the file, decompressed if it is gzipped."""
     path = light_path(source.removeprefix("onnx:")) if source.startswith("onnx:") else Path(source)
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ModelError(f"is not a file: {_EXAMPLE}")
     try:
         with path.open("rb") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
 from loadmaster.workloads.frontends.onnx.walk import VisitedNode, WalkedNetwork
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
+    SubgraphEntry,
     TensorEntry,
     TfliteModel,
     parse_model,
@@ -138,7 +140,7 @@ class _TfliteWalk(WalkedNetwork):
         self._model, self._precision = model, precision
         self._weights: dict[int, tuple[Value, ...]] = {}
         self._variables: set[str] = set()
-        main = model.subgraphs[0]
+        self._main = main = _with_branches(model)
         self._entries = main.tensors
         self._written = {index for operator in main.operators for index in operator.outputs}
         self.names = unique_names(
@@ -154,7 +156,7 @@ class _TfliteWalk(WalkedNetwork):
 
     def visit(self) -> None:
         """Visit every operator of the first subgraph."""
-        main = self._model.subgraphs[0]
+        main = self._main
         for index, operator in enumerate(main.operators):
             self._visit(operator, f"{operator.kind}_{index}")
         self.inputs = tuple(dict.fromkeys(self.names[index] for index in main.inputs))
@@ -286,6 +288,63 @@ class _TfliteWalk(WalkedNetwork):
                     made.append(self.add(self._value(name, tensor, TensorKind.WEIGHT)))
             self._weights[body] = tuple(made)
         return self._weights[body]
+
+
+_MOST_OPERATORS = 2**16
+"""Most operators of a network with its branches."""
+
+
+def _with_branches(model: TfliteModel) -> SubgraphEntry:
+    """Return the first subgraph, in which the branch that an ``IF`` with a constant condition runs
+    stands for it: so band rewriting leaves a network. Branches that run others stay as they are."""
+    main = model.subgraphs[0]
+    tensors, operators = list(main.tensors), list[OperatorEntry]()
+    stored = {_content(tensor): at for at, tensor in enumerate(tensors) if tensor.constant}
+    for operator in main.operators:
+        body = _branch(model, operator)
+        if body is None or len(operators) + len(body.operators) > _MOST_OPERATORS:
+            operators.append(operator)
+            continue
+        place = {-1: -1, **dict(zip(body.inputs, operator.inputs[1:], strict=True))}
+        place |= zip(body.outputs, operator.outputs, strict=True)
+        for index, tensor in enumerate(body.tensors):
+            if index not in place:
+                new = len(tensors)
+                place[index] = stored.setdefault(_content(tensor), new) if tensor.constant else new
+                tensors += [tensor] * (place[index] == new)
+        for inner in body.operators:
+            inputs, outputs, others = (
+                tuple(place[index] for index in own)
+                for own in (inner.inputs, inner.outputs, inner.intermediates)
+            )
+            operators.append(replace(inner, inputs=inputs, outputs=outputs, intermediates=others))
+    return replace(main, tensors=tuple(tensors), operators=tuple(operators))
+
+
+def _content(tensor: TensorEntry) -> tuple[Any, ...]:
+    """Return a key, equal for constants that are one in the file."""
+    return tensor.content, tensor.shape, tensor.dtype
+
+
+def _branch(model: TfliteModel, operator: OperatorEntry) -> SubgraphEntry | None:
+    """Return the subgraph that an ``IF`` always runs, if it makes all its results of operators that
+    run no others; else None."""
+    if operator.kind != "IF":
+        return None
+    condition, data = model.subgraphs[0].tensors[operator.inputs[0]], model.root.file.data
+    at, length = condition.content
+    if not condition.constant or condition.dtype != "bool" or length != 1 or at >= len(data):
+        return None
+    body = model.subgraphs[operator.bodies[0 if data[at] else 1]]
+    made = {index for inner in body.operators for index in inner.outputs}
+    fits = (len(body.inputs), len(body.outputs)) == (
+        len(operator.inputs) - 1,
+        len(operator.outputs),
+    )
+    plain = not any(tensor.is_variable for tensor in body.tensors) and not any(
+        inner.bodies for inner in body.operators
+    )
+    return body if fits and plain and made >= {*body.outputs} else None
 
 
 def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ are not touched.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ def read_file(path: str | Path) -> bytes:
     read."""
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():
+        if os.path.exists(path) and not os.path.isfile(path):
             raise ModelError(f"is not a file: {_EXAMPLE}")
         with path.open("rb") as file:
             # Behind these there is nothing but weights.
