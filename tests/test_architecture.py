@@ -392,13 +392,13 @@ LIMITS = {
     "cli": (15_790, 24, 6),
     "core": (11_588, 17, 10),
     "cost": (30_605, 30, 37),
-    "integrations": (100_266, 63, 88),
+    "integrations": (100_307, 63, 88),
     "mapping": (20_163, 34, 37),
     "placement": (32_429, 25, 31),
     "planning": (83_302, 53, 51),
     "report": (32_576, 29, 21),
     "targets": (5_438, 6, 1),
-    "workloads": (66_357, 36, 32),
+    "workloads": (66_554, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from tests.support.onnx_builder import (
     classes,
     constant,
@@ -102,6 +103,29 @@ def test_a_larger_batch_scales_the_work_of_a_real_network():
     one, four = load("onnx:vgg19"), load("onnx:vgg19", batch=4)
     assert (four.macs, four.batch) == (4 * one.macs, 4)
     assert four.bytes_of(TensorKind.WEIGHT) == one.bytes_of(TensorKind.WEIGHT)
+
+
+@pytest.mark.parametrize("more", ["", "<axes=[1,2,3]>", "<axes=[-4,-2,-1]>"])
+def test_a_larger_batch_is_that_of_an_image_resized_to_given_sizes(more):
+    sizes = {"": [1, 8, 16, 16], "<axes=[1,2,3]>": [8, 16, 16], "<axes=[-4,-2,-1]>": [1, 16, 16]}
+    given = constants(sizes=sizes[more], w=np.ones((8, 8, 1, 1)))
+    nodes = f"u = Resize{more}(x, , , sizes); y = Conv(u, w)"
+    one, four = (
+        graph_of(nodes, "float[1,8,8,8] x", "y", given, options={"batch": batch})
+        for batch in (1, 4)
+    )
+    assert (shapes(four, "u"), four.macs) == ("4x8x16x16", 4 * one.macs)
+
+
+def test_a_batch_that_a_constant_contradicts_is_refused_whatever_the_file_notes():
+    given = constants(more=np.ones((1, 8, 2, 2)))
+    noted = [helper.make_tensor_value_info("c", TensorProto.FLOAT, [1, 8, 10, 2])]
+    proto = model(
+        "c = Concat<axis=2>(x, more); y = Relu(c)", "float[1,8,8,2] x", "y", given, value_info=noted
+    )
+    assert shapes(load(proto), "y") == "1x8x10x2"
+    with pytest.raises(ModelError, match=r"with a batch of 4.*export the network with that batch"):
+        load(proto, batch=4)
 
 
 def test_shape_subgraphs_are_folded_and_leave_no_work():

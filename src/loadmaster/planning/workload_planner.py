@@ -152,7 +152,7 @@ class WorkloadPlanner:
         require_room(self.workload, self.target)
         begun = self._separate()
         own = self.effort.evaluations_of(len(self.workload.jobs))
-        samples = min(self.effort.evaluations // 8, own // 4)
+        samples = min(self.effort.evaluations // 16, own // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 

@@ -421,6 +421,16 @@ def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
     assert same(ours.parameters(), plain.module.parameters())
 
 
+def test_a_step_while_another_thread_compiles(monkeypatch):
+    """PyTorch's flag of a compilation is one for all threads."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    both(steps(2), ELEMENTWISE["momentum"], share=0.5)
+    loop = Loop(ELEMENTWISE["adamw"], 0.5)
+    loop.call = with_plan(loop.module, 0.6, optimizer=loop.optimizer)
+    steps(2)(loop)
+    assert not any(p.grad is not None for p in loop.module.parameters())
+
+
 def test_a_step_does_not_wait_for_the_model_of_another_thread():
     """Two threads would wait for one another, as a step takes the locks of models within that of
     its own."""

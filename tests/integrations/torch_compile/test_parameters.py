@@ -440,6 +440,12 @@ def test_a_step_that_fails_loses_no_update():
     made = [update.count == 2 for update in plan.updates.values()]
     assert sorted(changed) == sorted(made)
     assert made.count(False) == 1
+    # The step need not be made before the next, for which the caller may undo this one.
+    twin.zero_grad()
+    call(tokens(1)).backward()
+    assert all(
+        update.count == 2 + was for update, was in zip(plan.updates.values(), made, strict=True)
+    )
 
 
 def test_a_refusal_names_the_smallest_budget_that_works():

@@ -1100,8 +1100,11 @@ class PlannedGraph:
             self._make_gradients(session)
             try:
                 returned = session.run(1, arguments)
-            finally:
+            except BaseException:
                 self._publish_updates(session)
+                self.model.updates.made.clear()  # the caller need not make this step
+                raise
+            self._publish_updates(session)
             for i, update in self.updates.items():
                 if update.held:
                     returned[i], update.gradient = update.gradient, None
@@ -1154,8 +1157,8 @@ class PlannedGraph:
             if id(update.parameter) in self.model.updates.made:
                 raise LoadmasterError(
                     "an earlier backward pass has updated the parameters, and no optimizer.step()"
-                    " came after it: call it after every backward pass; to skip updates, compile"
-                    " the model without the option optimizer"
+                    " came after it: call it after every backward pass, also after one that you"
+                    " undo; to skip updates, compile the model without the option optimizer"
                 )
 
     def _make_gradients(self, session: Session) -> None:

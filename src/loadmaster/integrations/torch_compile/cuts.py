@@ -9,6 +9,7 @@ Except for sums, each element is computed from the same elements as in the whole
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -215,11 +216,15 @@ def _convolution_backward(call: Call) -> Iterator[Cut]:
 
 
 def _layer_norm(call: Call) -> Iterator[Cut]:
-    """Cut along dimensions that are not normalised."""
+    """Cut along dimensions that are not normalised. The gradient reads statistics as contiguous,
+    whatever their strides: blocks of these must be."""
     backward = call.kind.endswith("backward")
-    for dim in range(len(call.arguments[0].size) - len(call.arguments[2 if backward else 1])):
-        if backward:
+    size = call.arguments[0].size
+    for dim in range(len(size) - len(call.arguments[2 if backward else 1])):
+        if backward and math.prod(size[:dim]) == 1:
             yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
+        elif backward:
+            return
         else:
             yield along(call, (dim,), (dim, dim, dim))
 

@@ -54,7 +54,7 @@ def watch(model: CompiledModel) -> None:
 def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
     """Update large parameters of models with a budget. PyTorch calls this before the step of any
     optimizer. Returns the step's new arguments, None if they do not change."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return None
     if _MODELS:
         _check_owner(optimizer)
@@ -129,7 +129,7 @@ def _check_owner(optimizer: Optimizer) -> None:
 def _after_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
     """Restore hidden gradients, and offload new state. PyTorch calls this after the step of any
     optimizer."""
-    if torch.compiler.is_compiling() or not _MODELS:
+    if torch.compiler.is_dynamo_compiling() or not _MODELS:
         return
     for parameter, gradient in _HIDDEN.pop(optimizer, ()):
         parameter.grad = gradient

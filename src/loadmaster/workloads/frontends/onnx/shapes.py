@@ -343,6 +343,9 @@ class Shapes:
         """Return an output's shape and type from inference, completed by the file's value infos and
         the caller's ``TENSOR.AXIS``."""
         guess = inferred or Guess(problem=problem)
+        if problem and self.sizes.rebatched:
+            # What the file notes may be of what contradicts the new batch.
+            return replace(guess, problem=f"{problem}, with a batch of {self.sizes.batch}")
         info = self.noted.get(name)
         if info is not None and not guess.known:
             noted = _guess(name, info)
@@ -491,5 +494,6 @@ def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> Mo
         )
         return ModelError(f"{text}: give {options}, or add it to the file's value_info")
     return ModelError(
-        f"{text}: run shape inference before loading, or add it to the file's value_info"
+        f"{text}: run shape inference before loading, or add it to the file's value_info; with a"
+        " batch other than the file's, export the network with that batch"
     )

@@ -375,16 +375,19 @@ def checked(value: Value) -> Value:
 
 
 def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
-    """Return the target of a ``Reshape`` with the old batch replaced; ``None`` if the file's own
-    target is right.
+    """Return the target of a ``Reshape``, or of a ``Resize`` by sizes, with the old batch replaced;
+    ``None`` if the file's own target is right.
 
     With an open dimension in the target, any element count fits; then the leading dimension is the
     batch if it was the old one and the operand leads with a multiple of the new one.
     """
-    target = node.integers("shape", 1) if sizes.rebatched and node.kind == "Reshape" else None
+    operand = {"Reshape": ("shape", 1), "Resize": ("sizes", 3)}.get(node.kind)
+    target = node.integers(*operand) if operand and sizes.rebatched else None
     source = node.optional(0)
     if not target or source is None or source.constant or not source.shape:
         return None
+    if node.kind == "Resize":
+        return _rebatched_sizes(node, target, source.shape, sizes)
     if not node.attrs.get("allowzero"):
         target = [
             source.shape[axis] if size == 0 and axis < len(source.shape) else size
@@ -400,6 +403,21 @@ def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
     if lead == -1 or not matches or lead * sizes.batch % sizes.old_batch:
         return None
     return (lead * sizes.batch // sizes.old_batch, *target[1:])
+
+
+def _rebatched_sizes(
+    node: Node, target: Sequence[int], shape: Shape, sizes: DimensionSizes
+) -> Shape | None:
+    """Return the shape of the result of a ``Resize`` with these sizes and the new batch; None if
+    they leave the batch alone."""
+    axes = [axis % len(shape) for axis in node.integers("axes") or range(len(shape))]
+    found = [*shape]
+    for axis, size in zip(axes, target, strict=True):
+        found[axis] = size
+    stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if not stretched or (shape[0], found[0]) != (sizes.batch, sizes.old_batch):
+        return None
+    return (sizes.batch, *found[1:])
 
 
 def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
