@@ -226,7 +226,8 @@ class Update:
         there, because the caller may refer to them. None of them stays in the plan's memory."""
         if not self.begun:
             return
-        there, mine = self.optimizer.state[self.parameter], self.tensors | self.scalars
+        there = self.optimizer.state.setdefault(self.parameter, {})
+        mine = self.tensors | self.scalars
         for name in (name for name in dict.fromkeys([*self.order, *mine]) if name in mine):
             own, value = there.get(name), mine[name]
             if name in self.tensors or not isinstance(own, Tensor):
