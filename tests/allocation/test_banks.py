@@ -12,6 +12,7 @@ from tests.support.problems import attempt, buffers_of, crowd, every_offset, ord
 from tests.support.tables import cases
 
 import loadmaster as lm
+from loadmaster.allocation.memories import allocate
 from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import CoverCut, relax
@@ -241,6 +242,27 @@ def test_a_time_limit_of_nothing_still_gives_a_packing():
     assert answer.interrupted
     assert answer.memory is not None
     assert 0 < answer.lower_bound <= answer.cost
+
+
+@pytest.mark.parametrize("where", ["solve", "spill"])
+def test_an_interrupt_at_any_packing_ends_the_search_with_a_packing(where, monkeypatch):
+    calls, real = [], getattr(allocate, where)
+
+    def interrupted(*args):
+        calls.append(args)
+        if where == "spill" and len(calls) == 1:
+            raise KeyboardInterrupt
+        answer = real(*args)
+        return answer if where == "spill" else replace(answer, interrupted=True)
+
+    monkeypatch.setattr(allocate, where, interrupted)
+    answer = lm.allocate_banks(
+        crowd(300, 300, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM], effort="thorough"
+    )
+    assert answer.interrupted
+    assert answer.memory is not None
+    if where == "solve":
+        assert all(args[5].passed() for args in calls[1:])
 
 
 def test_a_time_limit_that_does_not_strike_changes_nothing():

@@ -147,6 +147,7 @@ def test_aliases_are_written_and_read_again():
             "f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'",
         ),
         ("a,0,1,9,b,x\nb,0,1,9,,\n", "f.csv:2:6: shift is 'x': write a whole number"),
+        ("a,0,1,9,,3\n", "f.csv:2:6: shift of buffer 'a' is of no alias"),
     ],
 )
 def test_aliases_that_make_no_sense_are_refused(rows, words):

@@ -107,10 +107,17 @@ def test_a_hardware_cache_writes_dirty_blocks_back():
         baseline("2lm", training(4, in_place=False, bandwidth=8.0), np.full(8, 16))
 
 
+def test_tensors_that_no_kernel_uses_have_no_place_in_a_cache():
+    sequence = sequence_of(
+        "unused 99999999999999 weight, x 8 input", kernel("k", operand(1, "r", 2.0))
+    )
+    assert baseline("2lm", sequence, even(sequence, 2**49)).moved_bytes == 0
+
+
 def test_addresses_of_tensors_that_live_at_once_do_not_overlap():
     for seed in range(30):
         sequence = random_sequence(seed, kernels=10, tensors=12)
-        address = first_fit_addresses(sequence, 2)
+        address = first_fit_addresses(sequence, sequence.sizes, 2)
         spans = sequence.lifetimes.tolist()
         blocks = [-(-int(size) // 2) for size in sequence.sizes]
         for a in range(12):

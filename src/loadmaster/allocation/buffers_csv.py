@@ -188,6 +188,11 @@ class _CsvTable:
         group: dict[int, dict[int, int]] = {}
         for row, base in enumerate(self.columns.get("alias", ())):
             if not base:
+                if self.columns.get("shift", {row: 0})[row]:
+                    raise AllocationError(
+                        f"{self.where(row, 'shift')} is of no alias: name the buffer that it lies"
+                        " above"
+                    )
                 continue
             if base not in number:
                 raise AllocationError(

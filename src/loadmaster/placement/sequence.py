@@ -277,7 +277,7 @@ def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
         here = set()
         for o, operand in enumerate(kernel.operands):
             alone = [o == other for other in range(len(kernel.operands))]
-            if math.isinf(operand.slow_seconds) or math.isinf(kernel.seconds(alone)):
+            if math.isinf(kernel.seconds(alone)):
                 here.add(operand.tensor)
         needed.append(here)
     return needed

@@ -104,7 +104,7 @@ def smallest_fast(
             f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times"
             " as long as everything fast"
         )
-    low, too_small = 0, None
+    low, too_small = -1, None
     step = max(1, int(sequence.peak_bytes * _RESOLUTION))
     while high - low > step:
         report(f"trying {(low + high) // 2} bytes", 1 - (high - low) / max(1, sequence.peak_bytes))

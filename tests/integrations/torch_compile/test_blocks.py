@@ -454,6 +454,19 @@ def test_the_gradient_of_a_layer_norm_with_statistics_in_memory(tmp_path):
     assert all(map(close, made, function(*inputs)))
 
 
+def test_a_tensor_whose_blocks_would_be_ten_thousands_of_reads_stays_in_memory():
+    captured = {
+        rows: capture([make_fx(lambda x: aten._softmax(x, 1, False))(x)], [x])
+        for rows in (2_000, 20_000)
+        for x in [randn(rows, 2).t()]
+    }
+    streamed = {
+        rows: stream_storages(one, frozenset({0}), frozenset({0, 1}), 5 * rows, LINK).streamed
+        for rows, one in captured.items()
+    }
+    assert streamed == {2_000: {0, 1}, 20_000: {1}}
+
+
 def test_maximum_pooling_gives_its_gradient_to_the_same_elements(tmp_path):
     (x,) = _tensors(IMAGES)
     out, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])

@@ -54,6 +54,21 @@ def loop():
     return made
 
 
+def test_another_default_device_is_not_that_of_the_plan(loop):
+    with torch.device("meta"):
+        assert loop.step()
+    assert loop.step()
+
+
+def test_a_jagged_tensor_runs_without_a_plan():
+    module = stack(WIDTH, 2)
+    rows = [torch.randn(count, WIDTH) for count in (3, 5)]
+    given = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    call = with_plan(module, "1 GiB")
+    assert torch.equal(call(given).values(), module(given).values())
+    assert model_of(call).fallbacks
+
+
 def saved(module):
     file = io.BytesIO()
     torch.save(module, file)

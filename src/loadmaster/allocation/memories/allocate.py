@@ -127,6 +127,8 @@ def allocate_banks(
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
+        if task.cost is None and not task.infeasible:
+            task.pack_greedily()
     answer = _answer(problem, costs, task)
     return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
@@ -260,7 +262,7 @@ class _Task:
         self._pack_single_memory_buffers()
         if self.infeasible:
             return
-        self._spill(_cheapest(self.costs))
+        self.pack_greedily()
         entries = int(
             (
                 (self.relaxation.last - self.relaxation.first)[:, None]
@@ -278,6 +280,10 @@ class _Task:
             if self._done or not self._round(nodes):
                 return
             self._count("rounds")
+
+    def pack_greedily(self) -> None:
+        """Search for a packing from the cheapest memory of every buffer."""
+        self._spill(_cheapest(self.costs))
 
     def _pack_single_memory_buffers(self) -> None:
         """Pack the buffers that are allowed in one memory only, to detect infeasibility early."""
@@ -371,7 +377,8 @@ class _Task:
             settings.strategy,
             settings.seed,
             settings.threads,
-            settings.deadline,
+            # After Ctrl-C, as after the deadline: greedy packings only.
+            Deadline.within(0.0) if self.interrupted else settings.deadline,
             settings.effort.divided(divisor),
         )
         self.interrupted |= answer.interrupted

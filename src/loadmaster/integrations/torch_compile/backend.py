@@ -260,7 +260,8 @@ def _planned_call(
             given = list(arguments)
             try:
                 # AOTAutograd's mode is active in the first run, and would convert numbers twice.
-                with _disable_current_modes():
+                # The caller's default device is not that of the plan's own tensors.
+                with _disable_current_modes(), torch._C.DisableTorchFunction():
                     planned = run(given)
             except NotPlannable as reason:
                 plan.fall_back(str(reason), given)

@@ -279,6 +279,8 @@ _SUM_PENALTY = 2
 """Factor on the reads of a product that is cut along its reduction, which is the slower cut."""
 _MOST = 256
 """Most blocks of a kernel; with more, overhead exceeds computation."""
+_MOST_TRANSFERS = 2**14
+"""Most separate reads and writes of a kernel, some 50 us each."""
 _UPDATE_BLOCKS = 10
 """Blocks of an update in memory at once: its operands, and the optimizer's temporaries."""
 
@@ -347,7 +349,7 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         found = found or [
             (_reads(call, way, streamed) + _writes(call, way, streamed), way)
             for way in ways
-            if way is not None
+            if way is not None and _transfers(call, way, streamed) <= _MOST_TRANSFERS
         ]
     if product or not found:
         found += _nested(call, streamed, room)
@@ -365,7 +367,9 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
             left = max(room - sum(view.bytes for view in block.results if view is not None), 1)
             for inner in cuts_of(block):
                 way = _slices(block, inner, inside, left, left)
-                if way is not None and pieces * way.pieces <= _MOST:
+                if way is None or pieces * way.pieces > _MOST:
+                    continue
+                if pieces * _transfers(block, way, inside) <= _MOST_TRANSFERS:
                     both = Slices(outer, pieces, way)
                     reads = pieces * _reads(block, way, inside)
                     yield reads + _writes(call, both, streamed), both
@@ -387,6 +391,16 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
         return None
     pieces = max(min(math.ceil(cutting / (room - held)), cut.length(call)), 1)
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
+
+
+def _transfers(call: Call, way: Slices, streamed: frozenset[int]) -> int:
+    """Return the number of separate reads and writes of all blocks."""
+    made = ((v, d) for v, d in zip(call.results, way.cut.results, strict=True) if v is not None)
+    return sum(
+        times * parts(part, reading)
+        for reading, tensors in ((True, _with_dims(call, way.cut)), (False, made))
+        for part, times in _parts(call, way, tensors, streamed)
+    )
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:

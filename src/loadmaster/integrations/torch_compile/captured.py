@@ -478,15 +478,17 @@ class _Reader:
 
     def _note(self, symbolic: Any, value: int) -> None:
         """Note the value of a symbolic size."""
-        if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
+        if isinstance(symbolic, torch.SymInt) and getattr(symbolic.node.expr, "is_Symbol", False):
             self._symbols[symbolic.node.expr] = int(value)
 
     def _number(self, value: Any) -> Any:
         """Return the integer for a size that may be symbolic. Raises `NotPlannable`."""
         if not isinstance(value, torch.SymInt):
             return value
-        number = value.node.expr.subs(self._symbols)
-        if not number.is_number:
+        # The lengths of a jagged tensor are no expression.
+        expression = getattr(value.node, "expr", None)
+        number = expression and expression.subs(self._symbols)
+        if number is None or not number.is_number:
             raise NotPlannable(f"size {value}, which is known only when the graph runs")
         return int(number)
 

@@ -41,8 +41,11 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     capacity = int(room.min(initial=WHOLE_LIMIT))
     touched = sum(int(sequence.sizes[operand.tensor]) for operand in operands)
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
-    blocks = (-(-sequence.sizes // block)).tolist()
-    address = first_fit_addresses(sequence, block)
+    sizes = np.zeros_like(sequence.sizes)
+    named = [operand.tensor for operand in operands]
+    sizes[named] = sequence.sizes[named]
+    blocks = (-(-sizes // block)).tolist()
+    address = first_fit_addresses(sequence, sizes, block)
     # Lines beyond the last address would stay empty.
     used = max(map(add, address, blocks), default=0)
     cache = _Cache(max(1, min(capacity // block, used)))
@@ -107,14 +110,14 @@ class _Cache:
         return missed, displaced
 
 
-def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
-    """The lowest block at which each tensor fits when its life begins; what ends before frees its
-    blocks first."""
+def first_fit_addresses(sequence: KernelSequence, sizes: Ints, block: int) -> list[int]:
+    """The lowest block at which each tensor, of ``sizes`` bytes, fits when its life begins; what
+    ends before frees its blocks first."""
     begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
     count = len(begin)
     anywhere = np.full(count, FREE, dtype=np.int64)
     problem = Problem(
-        begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
+        begin, end, -(-sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
     )
     in_turn = np.argsort(begin, kind="stable")
     offsets: list[int] = packing_problem(problem).place_in_order(in_turn).offsets.tolist()
