@@ -48,8 +48,8 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes, data):
     ("count", "before", "message"),
     [
         (3, [(0, 1), (1, 2), (2, 0)], "buffer 0 would be dead before it is born"),
-        (3, [(0, -1)], r"\(0, -1\) names a buffer of none: there are 3"),
-        (3, [(0, 3)], r"\(0, 3\) names a buffer of none"),
+        (3, [(0, -1)], r"\(0, -1\) names a buffer that is not there: there are 3"),
+        (3, [(0, 3)], r"\(0, 3\) names a buffer that is not there"),
         (3, [(0.5, 1)], "before is 0.5: write a whole number"),
         (3, [(0, 1, 2, 0)], "give pairs of whole numbers"),
         (3, [None], "give pairs of whole numbers"),

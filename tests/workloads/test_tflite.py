@@ -196,11 +196,12 @@ def test_a_branch_that_is_always_run_stands_for_its_condition(value, kind):
     assert not graph.subgraph_ops
 
 
-@pytest.mark.parametrize("given", [1, 2])
+@pytest.mark.parametrize("given", [0, 1, 2])
 def test_a_branch_that_does_not_fit_its_condition_stays(given):
     model, main = started()
     x, condition = main.input("1x8"), main.tensor("1", "bool", data=1)
-    main.outputs = [main.out("IF", [condition, *[x] * given], "1x8", {0: 1, 1: 1})]
+    operands = [condition, *[x] * given] if given else []
+    main.outputs = [main.out("IF", operands, "1x8", {0: 1, 1: 1})]
     body = model.subgraph()
     inner = [body.input("1x8") for _ in range(3 - given)]
     body.outputs = inner[:1]

@@ -230,7 +230,7 @@ def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> 
     if len(unknown):
         pair = tuple(unknown[0].tolist())
         raise AllocationError(
-            f"before: {pair} names a buffer of none: there are {count}, from 0 on"
+            f"before: {pair} names a buffer that is not there: there are {count}, from 0 on"
         )
     reach = np.zeros((count, count), dtype=bool)
     reach[pairs[:, 0], pairs[:, 1]] = True

@@ -329,7 +329,7 @@ def _content(tensor: TensorEntry) -> tuple[Any, ...]:
 def _branch(model: TfliteModel, operator: OperatorEntry) -> SubgraphEntry | None:
     """Return the subgraph that an ``IF`` always runs, if it makes all its results of operators that
     run no others; else None."""
-    if operator.kind != "IF":
+    if operator.kind != "IF" or not operator.inputs or operator.inputs[0] < 0:
         return None
     condition, data = model.subgraphs[0].tensors[operator.inputs[0]], model.root.file.data
     at, length = condition.content
@@ -337,14 +337,17 @@ def _branch(model: TfliteModel, operator: OperatorEntry) -> SubgraphEntry | None
         return None
     body = model.subgraphs[operator.bodies[0 if data[at] else 1]]
     made = {index for inner in body.operators for index in inner.outputs}
-    fits = (len(body.inputs), len(body.outputs)) == (
-        len(operator.inputs) - 1,
-        len(operator.outputs),
-    )
-    plain = not any(tensor.is_variable for tensor in body.tensors) and not any(
-        inner.bodies for inner in body.operators
-    )
-    return body if fits and plain and made >= {*body.outputs} else None
+    ends = [*body.inputs, *body.outputs]
+    if (
+        len(body.inputs) != len(operator.inputs) - 1
+        or len(body.outputs) != len(operator.outputs)
+        or len({*ends}) < len(ends)
+        or not made >= {*body.outputs}
+        or any(tensor.is_variable for tensor in body.tensors)
+        or any(inner.bodies for inner in body.operators)
+    ):
+        return None
+    return body
 
 
 def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
