@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, cast
@@ -260,8 +261,9 @@ def _planned_call(
             given = list(arguments)
             try:
                 # AOTAutograd's mode is active in the first run, and would convert numbers twice.
-                # The caller's default device is not that of the plan's own tensors.
-                with _disable_current_modes(), torch._C.DisableTorchFunction():
+                # The caller's default device, a mode, is not that of the plan's own tensors.
+                own = torch.device("cpu") if torch._C._len_torch_function_stack() else nullcontext()
+                with _disable_current_modes(), own:
                     planned = run(given)
             except NotPlannable as reason:
                 plan.fall_back(str(reason), given)
