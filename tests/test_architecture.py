@@ -390,15 +390,15 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (27_936, 25, 20),
     "cli": (15_790, 24, 6),
-    "core": (11_588, 17, 10),
+    "core": (11_603, 17, 10),
     "cost": (30_605, 30, 37),
-    "integrations": (100_494, 63, 89),
+    "integrations": (100_483, 63, 89),
     "mapping": (20_163, 34, 37),
     "placement": (32_455, 25, 31),
     "planning": (83_302, 53, 51),
     "report": (32_576, 29, 21),
     "targets": (5_438, 6, 1),
-    "workloads": (66_585, 36, 32),
+    "workloads": (66_557, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

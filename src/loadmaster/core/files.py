@@ -70,7 +70,7 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
         for given, data, name in files:
             path, content = Path(given), data.encode() if isinstance(data, str) else data
             _require_no_input(path)
-            if os.path.exists(path) and not os.path.isfile(path):
+            if is_special(path):
                 path.write_bytes(content)
                 continue
             real = Path(os.path.realpath(path))
@@ -91,6 +91,15 @@ def replace_files(files: Sequence[tuple[str | Path, bytes | str, str]]) -> list[
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
     return [Path(path) for path, *_ in files]
+
+
+def is_special(path: Path) -> bool:
+    """Return whether there is something at a path that is no file, such as a folder or a pipe.
+
+    False where permissions forbid to look: here and where ``os.path`` is asked elsewhere, pathlib
+    would raise an error.
+    """
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def why_unreadable(path: str | Path, error: Exception) -> str:

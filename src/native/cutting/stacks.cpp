@@ -351,7 +351,7 @@ class Cover {
     void extend(const BandedStack &own) {
         const auto first = static_cast<std::size_t>(own.stack.first);
         const auto last = static_cast<std::size_t>(own.stack.last);
-        const double least = own.pieces + model_.price * own.seconds;
+        const double work = model_.price * own.seconds, least = own.pieces + work;
         const double cheapest = std::ranges::min(states_[first], {}, &State::cost).cost;
         std::array<Behind, std::size_t{1} << most_kept> behind;
         for (std::size_t after = 0; after < states_[last].size(); ++after)
@@ -367,14 +367,13 @@ class Cover {
                 if (left < 0 || (back.carried & ~front.there) != 0) continue;
                 State &state = states_[last][after];
                 const double below = (state.cost - start.cost) * less;
-                double moved = least + front.moved + back.moved;
+                double cost = least + front.moved + back.moved;
                 for (std::size_t i = 0; i < keepable_[last].size(); ++i)
-                    if ((front.unwritten & ~after) >> i & 1) moved += bytes(keepable_[last][i]);
-                if (moved >= below) continue;
-                moved += stays(own, left);
-                if (moved < below)
-                    state = {start.cost + moved, moved - model_.price * own.seconds, own.seconds,
-                        own.stack, before};
+                    if ((front.unwritten & ~after) >> i & 1) cost += bytes(keepable_[last][i]);
+                if (cost >= below) continue;
+                cost += stays(own, left);
+                if (cost < below)
+                    state = {start.cost + cost, cost - work, own.seconds, own.stack, before};
             }
         }
     }

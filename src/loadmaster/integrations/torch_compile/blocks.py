@@ -378,7 +378,7 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
     """Return blocks along a cut, as many as let them and the operands needed by all blocks take
     ``room`` bytes; None if even the most blocks take more than ``most`` bytes."""
-    made = [(v, d) for v, d in zip(call.results, cut.results, strict=True) if v is not None]
+    made = _made(call, cut)
     tensors = [(view, dim) for view, dim in _with_dims(call, cut) if view.storage in streamed]
     tensors += made
     held = sum(view.bytes for view, dim in tensors if dim == WHOLE)
@@ -395,11 +395,9 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
 
 def _transfers(call: Call, way: Slices, streamed: frozenset[int]) -> int:
     """Return the number of separate reads and writes of all blocks."""
-    made = ((v, d) for v, d in zip(call.results, way.cut.results, strict=True) if v is not None)
-    return sum(
-        times * parts(part, reading)
-        for reading, tensors in ((True, _with_dims(call, way.cut)), (False, made))
-        for part, times in _parts(call, way, tensors, streamed)
+    reads = _parts(call, way, _with_dims(call, way.cut), streamed)
+    return sum(times * parts(part, True) for part, times in reads) + _write_count(
+        call, way, streamed
     )
 
 
@@ -414,12 +412,13 @@ def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
 
 def _writes(call: Call, way: Slices, streamed: frozenset[int]) -> int:
     """Return the cost of separate writes in bytes; each also reads the pages at its two ends."""
-    pairs = zip(call.results, way.cut.results, strict=True)
-    made = ((view, dim) for view, dim in pairs if view is not None)
-    return sum(
-        times * 3 * _SEEK_BYTES * parts(part, False)
-        for part, times in _parts(call, way, made, streamed)
-    )
+    return 3 * _SEEK_BYTES * _write_count(call, way, streamed)
+
+
+def _write_count(call: Call, way: Slices, streamed: frozenset[int]) -> int:
+    """Return the number of separate writes of all blocks."""
+    written = _parts(call, way, _made(call, way.cut), streamed)
+    return sum(times * parts(part, False) for part, times in written)
 
 
 def _parts(
@@ -432,6 +431,12 @@ def _parts(
         if view.storage in streamed:
             cut = dim >= 0
             yield narrowed(view, dim, 0, length) if cut else view, way.pieces if cut else 1
+
+
+def _made(call: Call, cut: Cut) -> list[tuple[View, int]]:
+    """Return the results that are made, each with its dimension of the cut."""
+    pairs = zip(call.results, cut.results, strict=True)
+    return [(view, dim) for view, dim in pairs if view is not None]
 
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:

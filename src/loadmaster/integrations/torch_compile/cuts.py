@@ -221,12 +221,10 @@ def _layer_norm(call: Call) -> Iterator[Cut]:
     backward = call.kind.endswith("backward")
     size = call.arguments[0].size
     for dim in range(len(size) - len(call.arguments[2 if backward else 1])):
-        if backward and math.prod(size[:dim]) == 1:
-            yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
-        elif backward:
-            return
-        else:
+        if not backward:
             yield along(call, (dim,), (dim, dim, dim))
+        elif math.prod(size[:dim]) == 1:
+            yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
 
 
 def _channels(call: Call) -> Iterator[Cut]:

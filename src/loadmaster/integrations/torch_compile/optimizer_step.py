@@ -197,7 +197,7 @@ def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Ten
     Blocks are copied in this thread, because handing them to another one takes longer on a busy
     machine.
     """
-    updates, begun = model.updates_of(optimizer), list[tuple[Update, list[Tensor]]]()
+    updates, planned = model.updates_of(optimizer), list[tuple[Update, list[Tensor]]]()
     try:
         for parameter in parameters:
             gradient = parameter.grad
@@ -211,7 +211,7 @@ def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Ten
             ):
                 continue
             model.keep_state(tensors[2:], fresh=not update.begun)
-            begun.append((update, tensors))
+            planned.append((update, tensors))
     except (BudgetError, SlowMemoryError) as error:
         model.record_unplanned_step(optimizer, str(error))
         return
@@ -220,7 +220,7 @@ def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Ten
     # On a busy machine, synchronising threads at every operator on a block takes far longer.
     torch.set_num_threads(1)
     try:
-        for update, tensors in begun:
+        for update, tensors in planned:
             _update_in_blocks(arena, update, tensors, [*map(model.place_of, tensors)])
             hidden.append((update.parameter, tensors[1]))
             update.parameter.grad = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import graphlib
 import gzip
-import os
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
-from loadmaster.core.files import why_unreadable
+from loadmaster.core.files import is_special, why_unreadable
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes, subgraphs
@@ -150,7 +149,7 @@ def network_name(source: str) -> str:
 def read_bytes(source: str) -> bytes:
     """Read the contents of the file, decompressed if it is gzipped."""
     path = light_path(source.removeprefix("onnx:")) if source.startswith("onnx:") else Path(source)
-    if os.path.exists(path) and not os.path.isfile(path):
+    if is_special(path):
         raise ModelError(f"is not a file: {_EXAMPLE}")
     try:
         with path.open("rb") as file:

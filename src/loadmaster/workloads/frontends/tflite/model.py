@@ -8,13 +8,12 @@ are not touched.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadmaster.core.errors import ModelError
-from loadmaster.core.files import why_unreadable
+from loadmaster.core.files import is_special, why_unreadable
 from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, TYPES
 
@@ -94,7 +93,7 @@ def read_file(path: str | Path) -> bytes:
     read."""
     path = Path(path)
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
+        if is_special(path):
             raise ModelError(f"is not a file: {_EXAMPLE}")
         with path.open("rb") as file:
             # Behind these there is nothing but weights.
