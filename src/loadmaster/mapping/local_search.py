@@ -29,14 +29,13 @@ def upward_rank(after: Sequence[Sequence[int]], cost: Sequence[_Number]) -> list
     return rank
 
 
-def perturbed(priority: Floats, generator: np.random.Generator) -> Floats:
-    """Change few priorities much or many a little."""
-    share = generator.choice([0.02, 0.1, 0.5])
-    strength = generator.choice([0.03, 0.2, 1.0])
-    chosen = generator.random(len(priority)) < share
-    return np.asarray(
-        priority * np.exp(strength * generator.standard_normal(len(priority)) * chosen)
-    )
+def reordered(priority: Floats, generator: np.random.Generator) -> Floats:
+    """Give one, two or three jobs other places in the order of priorities; new priorities are
+    places in it, negated."""
+    order = np.argsort(-priority, kind="stable")
+    for job in generator.integers(0, len(order), generator.integers(1, 4)).tolist():
+        order = np.insert(order[order != job], generator.integers(0, len(order)), job)
+    return -np.argsort(order).astype(np.float64)
 
 
 State = TypeVar("State")

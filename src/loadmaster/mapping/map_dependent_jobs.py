@@ -20,7 +20,7 @@ from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
-from loadmaster.mapping.local_search import SearchState, late_acceptance, perturbed, upward_rank
+from loadmaster.mapping.local_search import SearchState, late_acceptance, reordered, upward_rank
 from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.search_groups import MappedGroup, assemble
 
@@ -158,10 +158,8 @@ class _DispatchProblem:
         """Priorities to begin with."""
         shortest = self.duration.min(axis=1).tolist()
         ranks = [np.array(upward_rank(self.after, shortest), dtype=np.float64)]
-        due = self.due[np.isfinite(self.due)]
-        if len(due):
-            # Jobs that are never due come last, with priorities above zero, which can change.
-            ranks.append(1.0 / np.clip(self.due, 1.0, 2.0 * due.max() + 1.0))
+        if np.isfinite(self.due).any():
+            ranks.append(-self.due)
         return ranks
 
     def longest_path(self) -> float:
@@ -187,7 +185,7 @@ class _DispatchProblem:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
         waits ^= self.may_wait and generator.random() < 0.1
         if self.group.cores == 1 or generator.random() < 0.5:
-            return perturbed(priority, generator), allowed, waits
+            return reordered(priority, generator), allowed, waits
         allowed = allowed.copy()
         for job in generator.integers(0, self.group.jobs, generator.integers(1, 4)).tolist():
             cores = np.flatnonzero(self.group.allowed[job])
