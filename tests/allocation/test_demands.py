@@ -193,6 +193,13 @@ def test_an_address_at_which_sums_would_overflow_does_not_hold(far):
     assert len(lm.verify_buffers(problem, np.array([2**62 - 1, 2**62 - 1]), 100)) == 3
 
 
+def test_alignments_of_pairs_need_a_common_multiple():
+    buffers = [lm.Buffer("a", 0, 2, 8, alignment=2**33), lm.Buffer("b", 0, 2, 8, alignment=3**20)]
+    assert lm.allocate(buffers).status == "optimal"
+    with pytest.raises(AllocationError, match="add up to"):
+        lm.allocate(buffers, in_place=[(0, 1, 4)])
+
+
 def test_an_alignment_for_all_is_one_of_a_groups_address_and_not_of_what_lies_within_it():
     buffers = buffers_of("a 0 4 40 alignment=16, b 0 4 8 alignment=16, c 0 4 3")
     offsets = lm.allocate(buffers[::2], alignment=64, aliases=((0, (1, 4)),)).offsets

@@ -105,6 +105,10 @@ TEST("in-place pairs share, and conflicts stand for lifetimes") {
     CHECK(!loadmaster::verify(problem, {0, 0, 0}).empty());
     problem.conflicts = {{{0, 3, 0}}};
     CHECK(says(problem, "pair: names a buffer that does not exist"));
+    problem.conflicts.reset();
+    problem.in_place = {{0, 1, 0}};
+    problem.buffers[0].alignment = Int{1} << 33, problem.buffers[1].alignment = 3'486'784'401;
+    CHECK(says(problem, "pairs: the alignments have no common multiple below 2^62"));
 }
 
 TEST("offsets at which sums would overflow do not hold") {

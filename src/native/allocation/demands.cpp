@@ -82,6 +82,13 @@ Int check_columns(const Buffers &b) {
     return sum;
 }
 
+Int common_multiple(Int step, Int alignment, const std::string &owner) {
+    const Int more = alignment / std::gcd(step, alignment);
+    if (more > kLargestTotal / step)
+        throw std::overflow_error(owner + ": the alignments have no common multiple below 2^62");
+    return step * more;
+}
+
 void check_pair(const Buffers &buffers, Int one, Int other) {
     for (Int buffer : {one, other})
         require(
@@ -132,11 +139,7 @@ void check(const Demands &demands) {
                 "group: names a buffer that does not exist");
             require(!grouped[buffer]++, buffer, "group: in two groups");
             require(shift >= 0 && shift < kLargestTotal, buffer, "shift: must be from 0 to 2^62");
-            const Int more = buffers.alignment[buffer] / std::gcd(step, buffers.alignment[buffer]);
-            if (more > kLargestTotal / step)
-                throw std::overflow_error(
-                    "group: the alignments have no common multiple below 2^62");
-            step *= more;
+            step = common_multiple(step, buffers.alignment[buffer], "group");
             furthest = std::max(furthest, shift);
         }
         add_bytes(sum, furthest);
@@ -144,8 +147,11 @@ void check(const Demands &demands) {
         add_bytes(sum, step);
         if (const auto fault = fault_of(buffers, group)) require(false, fault->buffer, fault->what);
     }
-    for (const auto &[one, other, shift] : demands.in_place) {
+    // Pairs may join into groups.
+    for (Int step = 1; const auto &[one, other, shift] : demands.in_place) {
         check_pair(buffers, one, other);
+        for (Int buffer : {one, other})
+            step = common_multiple(step, buffers.alignment[buffer], "pairs");
         require(-kLargestTotal < shift && shift < kLargestTotal, one,
             "shift: must be between -2^62 and 2^62");
         add_bytes(sum, std::abs(shift));
