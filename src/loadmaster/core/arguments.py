@@ -126,9 +126,8 @@ def as_whole(value: object) -> int | None:
 def _title(kind: Any) -> str:
     """Return a type's name for messages, with an article."""
     name = kind.__name__
-    return _TITLES.get(kind) or (
-        f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}"
-    )
+    source = f", from loadmaster.{_SOURCES[name]}" if name in _SOURCES else ""
+    return _TITLES.get(kind, f"a {name}{source}")
 
 
 _SOURCES = {
@@ -155,9 +154,5 @@ _TITLES: dict[Any, str] = {
 
 def _text_of(value: object) -> str:
     """Return a value and its type for messages; long values by their type alone."""
-    text = repr(value)
-    return (
-        f"of type {type(value).__name__}"
-        if len(text) > 60
-        else f"{text}, of type {type(value).__name__}"
-    )
+    text, kind = repr(value), f"of type {type(value).__name__}"
+    return kind if len(text) > 60 else f"{text}, {kind}"

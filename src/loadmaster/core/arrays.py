@@ -59,10 +59,8 @@ def grouped_sums(group: Ints, rows: Array, groups: int) -> Floats:
 def edges_of(after: Sequence[Sequence[int]]) -> Ints:
     """Edges (predecessor, task) of a graph, shape (edges, 2), from the predecessors of each
     task."""
-    counts = np.fromiter(map(len, after), dtype=np.int64, count=len(after))
-    before = np.fromiter(
-        itertools.chain.from_iterable(after), dtype=np.int64, count=int(counts.sum())
-    )
+    counts = np.fromiter(map(len, after), np.int64)
+    before = np.fromiter(itertools.chain.from_iterable(after), np.int64)
     return np.stack([before, np.repeat(np.arange(len(after)), counts)], axis=1)
 
 

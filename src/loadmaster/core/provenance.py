@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -39,10 +40,10 @@ class Provenance:
 def merged(parts: Iterable[Provenance]) -> tuple[Provenance, ...]:
     """Add up the counts of parts with one label and one source, in order of their first
     appearance."""
-    counts: dict[tuple[Label, str], int] = {}
+    counts: Counter[tuple[Label, str]] = Counter()
     for part in parts:
-        counts[part.label, part.source] = counts.get((part.label, part.source), 0) + part.count
-    return tuple(Provenance(label, source, count) for (label, source), count in counts.items())
+        counts[part.label, part.source] += part.count
+    return tuple(Provenance(*key, count) for key, count in counts.items())
 
 
 def weakest(parts: Sequence[Provenance]) -> Label:

@@ -32,8 +32,7 @@ class Quantity:
     def exact(self) -> str:
         """The number without its unit, so that it reads as the same number again; whole ones
         without a point."""
-        whole = int(self.value) if float(self.value).is_integer() else None
-        return str(self.value if whole is None else whole)
+        return str(int(self.value) if float(self.value).is_integer() else self.value)
 
     def __str__(self) -> str:
         """Return it for people, with a fitting prefix and three significant digits."""
