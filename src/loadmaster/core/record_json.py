@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import EnumType
 from functools import cache
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
@@ -27,21 +28,20 @@ _ERRORS_SHOWN = 3
 """Most wrong fields that an error names."""
 
 
-def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Iterator[str]:
-    """Yield the JSON text of a record of the dataclass ``kind``, one top-level key at a time; the
-    same record gives the same text. Raises :class:`ValueError` for numbers that are not finite.
+def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> str:
+    """Return the JSON text of a record of the dataclass ``kind``; the same record gives the same
+    text. Raises :class:`ValueError` for numbers that are not finite.
 
     ``levels`` is, by top-level key, the number of levels whose items get lines of their own; 1 by
     default.
     """
-    before = "{\n"
+    parts = []
     for name, key, hint, _ in fields_of(kind):
         text = _layout(getattr(record, name), hint, levels.get(key, 1), " ")
         if "NaN" in text or "Infinity" in text:
             json.loads(text, parse_constant=_refuse)
-        yield f'{before} "{key}":{text}'
-        before = ",\n"
-    yield "\n}\n"
+        parts.append(f' "{key}":{text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def parse_object(
@@ -165,12 +165,8 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
 def _text(value: Any, kind: Any) -> str:
     """Return a value of a type as JSON on one line."""
     write = _serializer(kind).to_json
-    return write(value, by_alias=True, warnings=False, fallback=_builtin).decode()
-
-
-def _builtin(scalar: Any) -> Any:
-    """Return the number that a scalar of NumPy holds."""
-    return scalar.item()
+    # A scalar of NumPy has the number that it holds in its item().
+    return write(value, by_alias=True, warnings=False, fallback=methodcaller("item")).decode()
 
 
 def _refuse(constant: str) -> None:
@@ -218,7 +214,12 @@ def _schema(kind: Any) -> CoreSchema:
     if get_origin(kind) is tuple:
         return core.tuple_schema([_schema(arguments[0])], variadic_item_index=0)
     key, value = arguments
-    return core.dict_schema(_whole_number_schema() if key is int else _schema(key), _schema(value))
+    keys = _schema(key)
+    if key is int:
+        # In the spelling of `record_to_text`.
+        digits = core.str_schema(pattern=r"^[1-9][0-9]{0,17}$")
+        keys = core.no_info_after_validator_function(int, digits)
+    return core.dict_schema(keys, _schema(value))
 
 
 def _record_schema(kind: Any) -> CoreSchema:
@@ -239,13 +240,4 @@ def _record_schema(kind: Any) -> CoreSchema:
     checked = core.dataclass_args_schema(kind.__name__, columns, extra_behavior="forbid")
     return core.dataclass_schema(
         kind, checked, list(hints), frozen=True, slots=hasattr(kind, "__slots__")
-    )
-
-
-def _whole_number_schema() -> CoreSchema:
-    """Return the schema of an integer as a JSON key, in the spelling of :func:`record_to_text`."""
-    from pydantic_core import core_schema as core
-
-    return core.no_info_after_validator_function(
-        int, core.str_schema(pattern=r"^[1-9][0-9]{0,17}$")
     )

@@ -53,7 +53,7 @@ def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
 
 def plan_to_text(plan: PlanRecord) -> str:
     """JSON text of a plan, one record per line; the same plan gives the same text."""
-    return "".join(record_to_text(plan, PlanRecord, _LEVELS))
+    return record_to_text(plan, PlanRecord, _LEVELS)
 
 
 def plan_from_text(text: str, name: str, kind: type[AnyPlan]) -> AnyPlan:
