@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -337,9 +338,8 @@ class Required:
         from loadmaster.core.units import parse_joules, parse_seconds
         from loadmaster.planning.sweep.limits import Limits
 
-        longest = parsed(self.makespan, parse_seconds)
-        most = parsed(self.energy, parse_joules)
-        return Limits(longest, most, self.fps, deadlines)
+        makespan, energy = parsed(self.makespan, parse_seconds), parsed(self.energy, parse_joules)
+        return Limits(makespan, energy, self.fps, deadlines)
 
 
 def parsed(text: str | None, parse: Callable[[str], Parsed]) -> Parsed | None:
@@ -380,8 +380,7 @@ def sizes_of(options: list[str]) -> dict[str, int]:
     sizes = {}
     for option in options:
         name, _, size = option.rpartition("=")
-        digits = size.strip().removeprefix("-")
-        if not name or not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
+        if not name or not re.fullmatch("-?[0-9]{1,19}", size.strip()):
             raise ModelError(
                 f"--dim {option[:80]!r}: write NAME=N with a whole number, such as sequence=128"
             )

@@ -63,11 +63,8 @@ class LateProgress:
         if elapsed < _ESTIMATE_AFTER_SECONDS or done < _ESTIMATE_AFTER_SHARE or share >= 1:
             return ""
         seconds = elapsed * (1 - share) / done
-        return (
-            f", about {seconds / 60:.0f} min left"
-            if seconds >= 90
-            else f", about {max(1, round(seconds))} s left"
-        )
+        left = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, round(seconds))} s"
+        return f", about {left} left"
 
     def _show(self) -> None:
         """Start the progress line on stderr; nothing is shown where stderr is not a terminal."""

@@ -110,7 +110,7 @@ def allocate_command(
     step = parsed(alignment, parse_bytes)
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
-    options = {"strategy": strategy, "threads": threads, **search.arguments()}
+    options: dict[str, Any] = {"strategy": strategy, "threads": threads, **search.arguments()}
     folder, name = _folder_and_name(out)
     if planner is not None:
         if memory:
@@ -118,14 +118,8 @@ def allocate_command(
                 "--memory with --from: write the buffers of one arena with --out, and give that"
                 " file with --memory"
             )
-        _compare(
-            buffers,
-            planner,
-            arena,
-            (folder, name),
-            options | {"capacity": room, "alignment": step},
-            output,
-        )
+        options |= {"capacity": room, "alignment": step}
+        _compare(buffers, planner, arena, folder, name, options, output)
         return
     if arena is not None:
         raise AllocationError(
@@ -142,8 +136,8 @@ def allocate_command(
             answer = allocate(problem, room, **options)
         page, beyond = out == folder and not output.no_report, None
         if place is not None and answer.offsets is not None:
-            memory_names = None if isinstance(answer, Allocation) else answer.memory
-            write_buffers(place.draft / name, problem, answer.offsets, memory_names)
+            memories = getattr(answer, "memory", None)
+            write_buffers(place.draft / name, problem, answer.offsets, memories)
         elif place is not None and page and isinstance(answer, Allocation):
             # Nothing fits: draw a packing above the capacity.
             beyond = allocate(problem, **options)
@@ -202,7 +196,8 @@ def _compare(
     path: Path,
     planner: str,
     arena: str | None,
-    out: tuple[Path | None, str],
+    folder: Path | None,
+    name: str,
     options: dict[str, Any],
     output: PageOutput,
 ) -> None:
@@ -213,12 +208,9 @@ def _compare(
     from loadmaster.integrations.dumps.compare import ArenasJson, compare
     from loadmaster.report.floor import floor_table
 
-    folder, name = out
     with directory_if_asked(folder) as place:
-        found = [
-            compare(each, **options)
-            for each in _arenas(path, planner, arena, writes=place is not None)
-        ]
+        arenas = _arenas(path, planner, arena, writes=place is not None)
+        found = [compare(each, **options) for each in arenas]
         if place is not None and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
         files = output.publish(place, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -77,16 +77,20 @@ def size_command(
 
     due = times.arguments(PlanError)
     limits, axis = required.limits(due["deadlines"]), parse_axis(vary)
-    options: dict[str, Any] = {
-        "mini_batches": mini_batches,
-        "periods": due["periods"],
-        "effort": effort,
-        "seed": seed,
-    }
     with output.working(out) as (place, progress):
         target, graphs = machine.read(), reading.load(models)
         started, started_cpu = time.perf_counter(), time.process_time()
-        found = size(graphs, target, axis, limits, progress=progress, **options)
+        found = size(
+            graphs,
+            target,
+            axis,
+            limits,
+            mini_batches=mini_batches,
+            periods=due["periods"],
+            effort=effort,
+            seed=seed,
+            progress=progress,
+        )
         shown = versioned(
             SizeJson,
             found.as_json(),

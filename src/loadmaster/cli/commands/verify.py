@@ -19,6 +19,7 @@ from loadmaster.cli.options import (
     machine_of,
     memories_of,
     option,
+    parsed,
     plan_file,
     target_of,
 )
@@ -213,8 +214,6 @@ def _check_packing(
         raise AllocationError(
             f"{file}: buffers name memories: say what memories there are, with --memory"
         )
-    violations = verify_buffers(
-        problem, offsets, None if capacity is None else parse_bytes(capacity)
-    )
+    violations = verify_buffers(problem, offsets, parsed(capacity, parse_bytes))
     peak = int((offsets + problem.size)[problem.solid].max(initial=0))
     return f"{len(problem)} buffers, peak {peak}", violations
