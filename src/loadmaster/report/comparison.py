@@ -15,7 +15,7 @@ from loadmaster.core.units import format_bytes, format_count, format_joules, for
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.plan_charts import link, memory_map, schedule, time_axis
-from loadmaster.report.text import NOTHING, signed
+from loadmaster.report.text import if_known, signed
 from loadmaster.report.view import BOTH, Chart, Facts, Legend, Line, Notes, Page, Section, Table
 
 _KINDS = 20
@@ -85,11 +85,12 @@ class ComparisonRow:
 
     def cells(self) -> Facts:
         """Return the cells of the row as text."""
-        first, second = (
-            NOTHING if value is None else self.text(value) for value in (self.first, self.second)
-        )
-        change = NOTHING if self.change is None else signed(self.change)
-        return {"": self.name, ">first": first, ">second": second, ">change": change}
+        return {
+            "": self.name,
+            ">first": if_known(self.first, self.text),
+            ">second": if_known(self.second, self.text),
+            ">change": if_known(self.change, signed),
+        }
 
 
 _Value = tuple[str, Callable[[float], str], float | None]

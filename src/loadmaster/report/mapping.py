@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.text import percent, plural, reached, search_rows, shortened
+from loadmaster.report.text import if_known, percent, plural, reached, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     ALL,
@@ -70,7 +70,7 @@ def mapping_page(
     bandwidth: float = 0.0,
     allocator: str = "demand",
     served: Sequence[MiniBatch] = (),
-    timings: Mapping[str, NetworkTiming] | None = None,
+    timings: Iterable[NetworkTiming] = (),
 ) -> Page:
     """Make the page of a mapping, or of a Pareto front and its first mapping.
 
@@ -98,7 +98,7 @@ def mapping_page(
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
         fronts = _front(front, unit) if several else []
         schedule = [Legend(), _schedule(first, pool, axis)]
-        batches = mini_batches(served, (timings or {}).values())
+        batches = mini_batches(served, timings)
         met = [row[""] for row in batches.rows if row[""]]
         missed = f"{met.count('missed')} of {plural(len(met), 'deadline')} missed" if met else ""
         batches = replace(batches, rest=missed, limit=40)
@@ -199,13 +199,12 @@ def _front(front: Sequence[JobMapping], unit: str) -> list[PagePart]:
     """Return the chart and the table of makespan and energy of every mapping of a front."""
     rows, marks = [], []
     for number, mapping in enumerate(front):
-        makespan, energy, rate = format_seconds(mapping.makespan), "", ""
+        makespan = format_seconds(mapping.makespan)
+        energy = if_known(mapping.energy, format_joules, "")
+        rate = if_known(mapping.throughput, partial(format_rate, unit=unit), "")
         if mapping.energy is not None:
-            energy = format_joules(mapping.energy)
             facts = {"makespan": makespan, "energy": energy}
             marks.append(Mark(mapping.makespan, mapping.energy, f"mapping {number}", facts))
-        if mapping.throughput is not None:
-            rate = format_rate(mapping.throughput, unit)
         costs = str(weakest(mapping.costs))
         rows.append((str(number), makespan, energy, rate, mapping.status, costs))
     path = Polyline([(mark.x, mark.y) for mark in marks])

@@ -17,7 +17,15 @@ from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
+from loadmaster.report.text import (
+    NOTHING,
+    clipped,
+    if_known,
+    plural,
+    printable,
+    reached,
+    search_rows,
+)
 from loadmaster.report.view import (
     ALL,
     BOTH,
@@ -282,10 +290,9 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     limit of fast memory, with the lower bound."""
     rows, marks = [], []
     for point in curve:
-        size, least = format_bytes(point["capacity"]), NOTHING
+        size = format_bytes(point["capacity"])
         time, slowdown = _time_and_slowdown(plan, point["makespan"])
-        if point["makespan"] is not None:
-            least = format_seconds(point["lower_bound"])
+        least = if_known(point["lower_bound"], format_seconds)
         if point["slowdown"] is not None:
             bound = ratio(point["lower_bound"], plan.all_fast_seconds)
             facts = {"time": time, "of all fast": slowdown, "lower bound": least}

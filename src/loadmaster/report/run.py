@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from loadmaster.core.units import SIZES, format_bytes, format_seconds
-from loadmaster.report.text import NOTHING
+from loadmaster.report.text import NOTHING, if_known
 from loadmaster.report.view import (
     BOTH,
     Curve,
@@ -64,16 +64,6 @@ def _equality(result: Json) -> str:
     return "DIFFER"
 
 
-def _seconds(value: float | None) -> str:
-    """Format seconds, or nothing for None."""
-    return NOTHING if value is None else format_seconds(value)
-
-
-def _bytes(value: int | None) -> str:
-    """Format bytes, or nothing for None."""
-    return NOTHING if value is None else format_bytes(value)
-
-
 def _memory(result: Json, kernels: Sequence[Json]) -> Curve:
     """Make the curve of planned bytes of fast memory over a step's kernels, with the budget."""
     shapes = [
@@ -100,8 +90,8 @@ def _kernel_chart(rows: Sequence[Json]) -> Scatter:
         predicted, measured = row["predicted_seconds"], row["measured_seconds"]
         facts = {
             "operator": row["operator"],
-            "predicted": _seconds(predicted),
-            "measured": _seconds(measured),
+            "predicted": format_seconds(predicted),
+            "measured": format_seconds(measured),
         }
         marks.append(Mark(predicted, measured, row["kernel"], facts, size=7))
     ends = [time for mark in marks for time in (mark.x, mark.y)]
@@ -117,8 +107,8 @@ def _kernels(kernels: Sequence[Json]) -> Table:
         {
             "Kernel": row["kernel"],
             "Operator": row["operator"],
-            ">Predicted": _seconds(row["predicted_seconds"]),
-            ">Measured": _seconds(row["measured_seconds"]),
+            ">Predicted": format_seconds(row["predicted_seconds"]),
+            ">Measured": format_seconds(row["measured_seconds"]),
         }
         for row in sorted(kernels, key=lambda row: -row["measured_seconds"])
     ]
@@ -139,15 +129,23 @@ def ways(result: Json) -> Table:
         "  by the executor": ("executor_step_seconds", "", ""),
     }
     rows = [
-        (name, _seconds(result[step]), *(_bytes(result.get(peak)) for peak in peaks), "", "")
+        (
+            name,
+            if_known(result[step], format_seconds),
+            *(if_known(result.get(peak), format_bytes) for peak in peaks),
+            "",
+            "",
+        )
         for name, (step, *peaks) in named.items()
         if step in result
     ]
     for name, rival in result["rivals"].items():
         mine = rival.get("loadmaster_at_its_peak", {})
-        shown = "refused" if mine.get("failed") else _seconds(mine.get("step_seconds"))
-        found = _seconds(rival["step_seconds"]), _bytes(rival["measured_peak"]), NOTHING
-        rows.append((name, *found, shown, rival.get("failed") or _verdict(rival)))
+        step = if_known(rival["step_seconds"], format_seconds)
+        peak = if_known(rival["measured_peak"], format_bytes)
+        own = if_known(mine.get("step_seconds"), format_seconds)
+        shown = "refused" if mine.get("failed") else own
+        rows.append((name, step, peak, NOTHING, shown, rival.get("failed") or _verdict(rival)))
     heads = "", ">step", ">measured peak", ">planned", ">loadmaster at this peak", "~against it"
     count = len(heads) if result["rivals"] else 4
     return table(heads[:count], (row[:count] for row in rows))
@@ -179,8 +177,8 @@ def _outcome(result: Json) -> str:
     if result["budget_kept"] and None not in (peak, budget) and peak > budget:
         kept += " within the 8 MiB that Python and libraries may take beside it"
     return (
-        f"Results {_equality(result)}; the budget of {_bytes(budget)} was {kept};"
-        f" {_bytes(result['moved_bytes'])} moved in a step, {_seconds(result['waiting_seconds'])}"
-        f" waiting for it. Times and peaks are {result['label']},"
-        f" predictions are estimates{close}{stopped}."
+        f"Results {_equality(result)}; the budget of {if_known(budget, format_bytes)} was {kept};"
+        f" {format_bytes(result['moved_bytes'])} moved in a step,"
+        f" {format_seconds(result['waiting_seconds'])} waiting for it. Times and peaks are"
+        f" {result['label']}, predictions are estimates{close}{stopped}."
     )

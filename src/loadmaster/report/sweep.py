@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +24,7 @@ from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, percent, plural
+from loadmaster.report.text import NOTHING, if_known, percent, plural
 from loadmaster.report.view import (
     BOTH,
     PLAIN,
@@ -60,7 +61,6 @@ _OPTIONS = {
     "deadlines": "deadlines in seconds",
 }
 """Options of planning with their texts in remarks."""
-_FIGURES = (">area", ">makespan", "+>lower bound", ">gap", ">throughput", "+>traffic", ">energy")
 _TOLD = (">makespan", "+>lower bound", ">throughput", ">energy", ">area")
 """Columns of a point's figures that its tooltip shows."""
 _FRONT_HINT = (
@@ -107,18 +107,19 @@ def sweep_page(sweep: Sweep) -> Page:
 def _highlights(sweep: Sweep) -> list[Figure]:
     """Return figures of the smallest sufficient point, and of the ends of the range."""
     planned = [point for point in sweep.points if point.planned]
-    if not planned:
-        return []
-    best, orders = sweep.smallest(), {"Fastest": ("makespan", "area")}
-    orders |= {"Least area": ("area", "makespan"), "Least energy": ("energy", "area")}
-    chosen = {} if best is None else {"Least area within the limits": best}
-    for name, fields in orders.items():
-        chosen[name] = min(planned, key=attrgetter(*fields))
+    chosen = {"Least area within the limits": sweep.smallest()}
+    for name, *fields in (
+        ("Fastest", "makespan", "area"),
+        ("Least area", "area", "makespan"),
+        ("Least energy", "energy", "area"),
+    ):
+        chosen[name] = min(planned, key=attrgetter(*fields), default=None)
     figures = []
     for name, point in chosen.items():
-        shown = _figures(sweep, point)
-        value = ", ".join(shown[key] for key in (">makespan", ">energy", ">area"))
-        figures.append(Figure(name, value, where(sweep, point)))
+        if point is not None:
+            shown = _figures(sweep, point)
+            value = ", ".join(shown[key] for key in (">makespan", ">energy", ">area"))
+            figures.append(Figure(name, value, where(sweep, point)))
     return figures
 
 
@@ -228,19 +229,16 @@ def format_area(square_millimetres: float) -> str:
 
 def _figures(sweep: Sweep, point: DesignPoint) -> Facts:
     """Return the figures of a point by the headings of their columns."""
-    shown = dict.fromkeys(_FIGURES, NOTHING)
-    shown |= {">area": format_area(point.area), ">makespan": point.status}
-    if point.planned:
-        optimal = point.status == "optimal"
-        shown |= {
-            ">makespan": format_seconds(point.makespan or 0.0),
-            "+>lower bound": format_seconds(point.lower_bound or 0.0),
-            ">gap": "optimal" if optimal else percent(point.gap or 0.0),
-            ">throughput": format_rate(point.throughput or 0.0, rate_unit(sweep.precisions)),
-            "+>traffic": format_bytes(point.traffic_bytes or 0),
-            ">energy": format_joules(point.energy or 0.0),
-        }
-    return shown
+    rate = partial(format_rate, unit=rate_unit(sweep.precisions))
+    return {
+        ">area": format_area(point.area),
+        ">makespan": if_known(point.makespan, format_seconds, point.status),
+        "+>lower bound": if_known(point.lower_bound, format_seconds),
+        ">gap": "optimal" if point.status == "optimal" else if_known(point.gap, percent),
+        ">throughput": if_known(point.throughput, rate),
+        "+>traffic": if_known(point.traffic_bytes, format_bytes),
+        ">energy": if_known(point.energy, format_joules),
+    }
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
@@ -315,16 +313,16 @@ def size_summary(found: Sizing, effort: str = "normal") -> list[PagePart]:
     less = " with --effort quick" if effort == "quick" else ""
     rows = []
     for trial in found.trials:
-        point = trial.point
-        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
-        shown = dict.fromkeys((">makespan", ">lower bound", ">energy"), NOTHING)
-        if point is not None and point.makespan is not None:
-            shown = {
-                ">makespan": format_seconds(point.makespan),
-                ">lower bound": format_seconds(point.lower_bound or 0.0),
-                ">energy": format_joules(point.energy or 0.0),
+        figure = partial(getattr, trial.point)
+        rows.append(
+            {
+                f">{found.axis}": str(trial.value),
+                "": f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}",
+                ">makespan": if_known(figure("makespan", None), format_seconds),
+                ">lower bound": if_known(figure("lower_bound", None), format_seconds),
+                ">energy": if_known(figure("energy", None), format_joules),
             }
-        rows.append({f">{found.axis}": str(trial.value), "": verdict} | shown)
+        )
     heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
     return [
         Notes([heading, *size_answer(found, less)]),

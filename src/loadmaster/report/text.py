@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -12,6 +13,13 @@ from loadmaster.core.units import format_bytes, format_seconds
 
 NOTHING = "\N{EN DASH}"
 """Text for a missing value in a table."""
+_IN_OPENING = re.compile(r"(?<=\$)(?=\$)|(?<=\\)(?=[\[(])")
+"""Between the two characters with which a formula of TeX begins."""
+
+
+def if_known(value: float | None, text: Callable[[float], str], otherwise: str = NOTHING) -> str:
+    """Format a value with ``text``; None becomes ``otherwise``."""
+    return otherwise if value is None else text(value)
 
 
 def to_html(text: str) -> str:
@@ -22,10 +30,7 @@ def to_html(text: str) -> str:
 def chart_text(name: str) -> str:
     """Prepare ``name`` for a title, tick or legend of a chart, which would interpret ``$$x$$`` as
     TeX."""
-    joined = printable(name)
-    for opening in ("$$", "\\[", "\\("):
-        joined = joined.replace(opening, f"{opening[0]}\N{ZERO WIDTH SPACE}{opening[1]}")
-    return joined
+    return _IN_OPENING.sub("\N{ZERO WIDTH SPACE}", printable(name))
 
 
 def shortened(names: Sequence[str], limit: int = 4) -> str:

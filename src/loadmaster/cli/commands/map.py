@@ -216,7 +216,7 @@ def map_command(
             for number, mapping in enumerate(found):
                 name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
                 mapping.save(place.draft / name)
-        page = partial(mapping_page, found, pool, rate, allocator, served, timings)
+        page = partial(mapping_page, found, pool, rate, allocator, served, timings.values())
         files = output.publish(place, {}, page)
     if many:
         shown = versioned(
