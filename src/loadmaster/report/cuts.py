@@ -17,7 +17,7 @@ from typing import Any
 from loadmaster.core.json_object import json_of
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
-from loadmaster.report.text import comma, plural, printable
+from loadmaster.report.text import comma, plural
 from loadmaster.report.timeline import largest, total_over_time
 
 _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
@@ -130,29 +130,8 @@ class CutJson:
     """Purpose of the cut in words; the wording is not stable."""
 
 
-@dataclass(frozen=True)
-class BandStack:
-    """Operators that run band by band, depth first, in the order in which they begin."""
-
-    operators: tuple[CutOperator, ...]
-
-    @property
-    def bands(self) -> int:
-        """Largest number of pieces of an operator of the stack."""
-        return max(len(operator.jobs) for operator in self.operators)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the whole tensors between the stack's operators."""
-        return sum(operator.bytes for operator in self.operators[:-1])
-
-    @property
-    def title(self) -> str:
-        """Title of the stack in charts."""
-        first, last = self.operators[0], self.operators[-1]
-        return (
-            f"{printable(first.network)}: {printable(first.operator)} to {printable(last.operator)}"
-        )
+Stack = tuple[CutOperator, ...]
+"""Operators that run band by band, depth first, in the order in which they begin."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +139,7 @@ class PlanCuts:
     """All cut operators and stacks of a plan, by their start."""
 
     operators: tuple[CutOperator, ...]
-    stacks: tuple[BandStack, ...]
+    stacks: tuple[Stack, ...]
 
     def why(self, operator: CutOperator) -> str:
         """Return the purpose of an operator's cut, derived from the plan."""
@@ -177,8 +156,7 @@ class PlanCuts:
                 " waits for readers"
             )
             reasons.append(
-                f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}:"
-                f" {waiting}"
+                f"through memory, in a stack of {len(self.stacks[operator.stack])}: {waiting}"
             )
         sums = max((b.tensor.bytes for b in operator.bands if b.tensor.summed), default=0)
         if sums:
@@ -201,8 +179,8 @@ class PlanCuts:
         )
         if not self.stacks:
             return f"{text}."
-        most = max(len(stack.operators) for stack in self.stacks)
-        bands = max(stack.bands for stack in self.stacks)
+        most = max(map(len, self.stacks))
+        bands = max(len(operator.jobs) for stack in self.stacks for operator in stack)
         return (
             f"{text}; {plural(len(self.stacks), 'stack')} of up to {most}"
             f" operators and {bands} bands."
@@ -307,5 +285,5 @@ def _join_stacks(
         replace(operator, stack=large.index(mine) if mine in large else None)
         for operator, mine in zip(operators, group, strict=True)
     ]
-    stacks = [BandStack(tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
+    stacks = (tuple(o for o in marked if o.stack == at) for at in range(len(large)))
     return PlanCuts(tuple(marked), tuple(stacks))

@@ -12,7 +12,7 @@ from loadmaster.planning.plan_records import PlannedJob, PlanRecord, Rate
 from loadmaster.report import figures, plan_charts
 from loadmaster.report.core_time import core_time, peak_seconds
 from loadmaster.report.cuts import PlanCuts, cuts_of
-from loadmaster.report.text import percent, plural, reached, shortened
+from loadmaster.report.text import if_known, percent, plural, reached, shortened
 from loadmaster.report.timeline import TimeUnit, largest, time_unit
 from loadmaster.report.view import (
     ALL,
@@ -29,6 +29,7 @@ from loadmaster.report.view import (
     Share,
     Table,
     first_rows,
+    table,
 )
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.graph import uncounted
@@ -104,9 +105,11 @@ def plan_page(
             Line(f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}, {plan.producer}.{took}"),
             Line(cuts.summary()),
         ]
+        shared = ((m.name, figures.link_text(m), m.capacity) for m in memories)
+        private = ((c.name, "private", c.buffer) for c in plan.target.cores if c.buffer)
         maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
-        thickest = sorted(cuts.stacks, key=lambda stack: -stack.bytes)[:STACKS_DRAWN]
-        stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
+        thickest = sorted(cuts.stacks, key=lambda stack: -sum(o.bytes for o in stack[:-1]))
+        stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest[:STACKS_DRAWN]]
         by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
         unit = time_unit(axis.scale)
         return [
@@ -119,7 +122,7 @@ def plan_page(
             Section("Networks", [_networks(plan)], BOTH),
             Section("", [Notes(remarks)]),
             Section("Mini-batches", [mini_batches(plan.mini_batches, plan.timings)], BOTH),
-            Section("Memories", [_memories(plan)], ALL),
+            Section("Memories", [_use_table(plan, shared)], ALL),
             Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
             Section(
                 "Schedule and bandwidth",
@@ -133,7 +136,7 @@ def plan_page(
                 "Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)
             ),
             Section("Search", plan_charts.search_charts(plan)),
-            Section("Private buffers", [_buffers(plan)], hint=BUFFERS_HINT),
+            Section("Private buffers", [_use_table(plan, private)], hint=BUFFERS_HINT),
             Section("Traffic", [_traffic(plan)]),
             Section("Energy", [_energy(plan)]),
             *(Section(f"At the peak of {m.name}", _peak(plan, m, unit)) for m in memories),
@@ -188,20 +191,9 @@ def _networks(plan: PlanRecord) -> Table:
     )
 
 
-def _memories(plan: PlanRecord) -> Table:
-    """Make a table of the peak of each shared memory against its bound and its capacity."""
-    return _use_table(
-        plan, [(m.name, figures.link_text(m), m.capacity) for m in plan.target.memories]
-    )
-
-
-def _buffers(plan: PlanRecord) -> Table:
-    """Make a table of the peak use of each private buffer."""
-    return _use_table(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
-
-
 def _use_table(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
-    """Make a table of memories by name, link and capacity."""
+    """Make a table of the peaks of memories, given by name, link and capacity, against their bounds
+    and capacities."""
     rows = []
     for name, link, capacity in held:
         use = figures.memory_use(plan, name, capacity)
@@ -330,25 +322,21 @@ def _energy(plan: PlanRecord) -> Table:
     for job in plan.jobs:
         inside[job.core] += job.energy
     whole = metrics.energy.value
-    places = [
-        (place, format_joules(inside[place]), format_joules(taken - inside[place]), taken)
+    rows = [
+        (
+            place,
+            format_joules(inside[place]),
+            format_joules(taken - inside[place]),
+            format_joules(taken),
+            Share(taken / (whole or 1.0)),
+        )
         for place, taken in metrics.energy_by.items()
     ]
     if plan.target.static_power:
         static = whole - sum(metrics.energy_by.values())
-        places.append(("static power", "", "", static))
-    return Table(
-        [
-            {
-                "Memory or core": place,
-                ">Arithmetic and array": array,
-                ">Bytes in and out": moved,
-                ">Energy": format_joules(taken),
-                "Share": Share(taken / (whole or 1.0)),
-            }
-            for place, array, moved, taken in places
-        ]
-    )
+        rows.append(("static power", "", "", format_joules(static), Share(static / (whole or 1.0))))
+    heads = "Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"
+    return table(heads, rows)
 
 
 def _cut_operators(cuts: PlanCuts) -> Table:
@@ -381,7 +369,7 @@ def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming])
                     ">Mini-batch": str(batch.number),
                     ">Released": format_seconds(batch.release),
                     ">Latency": format_seconds(batch.latency),
-                    ">Deadline": "" if due is None else format_seconds(due),
+                    ">Deadline": if_known(due, format_seconds, ""),
                     "": "" if due is None else "missed" if batch.missed else "met",
                 }
             )

@@ -17,7 +17,7 @@ from loadmaster.planning.plan_records import (
     PlannedTransfer,
     PlanRecord,
 )
-from loadmaster.report.cuts import Band, BandStack, family, piece
+from loadmaster.report.cuts import Band, Stack, family, piece
 from loadmaster.report.figures import (
     allocations_of,
     copies,
@@ -25,7 +25,7 @@ from loadmaster.report.figures import (
     objective_name,
     objective_units,
 )
-from loadmaster.report.text import comma, shortened
+from loadmaster.report.text import comma, printable, shortened
 from loadmaster.report.timeline import first_free_lines
 from loadmaster.report.view import Curve, Facts, MemoryMap, Shape, TimeAxis, TimelineChart, steps
 from loadmaster.targets.hardware import Memory
@@ -157,7 +157,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: TimeAxis) -> MemoryMap:
     return MemoryMap(memory.name, shapes, use.peak, use.lower_bound, use.capacity)
 
 
-def stack_chart(stack: BandStack, axis: TimeAxis) -> TimelineChart:
+def stack_chart(stack: Stack, axis: TimeAxis) -> TimelineChart:
     """Make a lane for each operator of a stack, with the lifetime of every band; overlapping bands
     are drawn on separate lines."""
 
@@ -171,7 +171,7 @@ def stack_chart(stack: BandStack, axis: TimeAxis) -> TimelineChart:
         }
 
     shapes, bands = [], []
-    for lane, operator in enumerate(stack.operators):
+    for lane, operator in enumerate(stack):
         mine = sorted(operator.bands, key=attrgetter("start"))
         lines, count = first_free_lines((band.start, band.end) for band in mine)
         bands += mine
@@ -183,8 +183,9 @@ def stack_chart(stack: BandStack, axis: TimeAxis) -> TimelineChart:
     own = replace(
         axis, start=min(band.start for band in bands), end=max(band.end for band in bands)
     )
-    names = [operator.operator for operator in stack.operators]
-    return TimelineChart(stack.title, names, shapes, axis=own)
+    names = [operator.operator for operator in stack]
+    title = printable(f"{stack[0].network}: {names[0]} to {names[-1]}")
+    return TimelineChart(title, names, shapes, axis=own)
 
 
 def search_charts(plan: PlanRecord) -> list[Curve]:
