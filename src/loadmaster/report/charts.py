@@ -20,12 +20,7 @@ from typing import Any
 from loadmaster.core.units import SIZES, format_bytes, format_seconds, largest_unit
 from loadmaster.report.colours import MERGED, colour, shade
 from loadmaster.report.merging import around, band_of, neighbours
-from loadmaster.report.text import (
-    chart_text,
-    clipped,
-    plural,
-    printable,
-)
+from loadmaster.report.text import chart_text, clipped, plural, printable
 from loadmaster.report.timeline import TimeUnit, outline, time_unit
 from loadmaster.report.view import Chart, Curve, MemoryMap, Scatter, Shape, TimeAxis, TimelineChart
 
@@ -56,10 +51,16 @@ MOST_GROUPS = 12
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
 _MERGED_GROUP = -2
-_THEME: dict[str, dict[str, Any]] = json.loads(
-    files("loadmaster.report").joinpath("theme.json").read_text("utf-8")
-)
-_SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
+_UNTOLD = ("left", "right", "bottom", "top", "colour", "alpha", "edge", "name")
+"""Columns of rectangles that are no row of their tooltip."""
+
+
+def read_file(name: str) -> str:
+    """Return the text of a file of this package."""
+    return files("loadmaster.report").joinpath(name).read_text("utf-8")
+
+
+_THEME: dict[str, dict[str, Any]] = json.loads(read_file("theme.json"))
 
 Row = Mapping[str, Any]
 
@@ -88,15 +89,10 @@ def canvas(axis: TimeAxis) -> Canvas:
     start, end = unit.of(axis.start), unit.of(axis.end)
     end = end if end > start else start + 1
     margin = 0.01 * (end - start)
-    ends = start - margin, end + margin
-    least = (end - start) / 1e7
+    ends, least = (start - margin, end + margin), (end - start) / 1e7
     x_range = BokehModel("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
-    return Canvas(
-        axis,
-        unit,
-        x_range,
-        BokehModel("Span", dimension="height", line_color=FAINT, line_dash="dotted"),
-    )
+    cursor = BokehModel("Span", dimension="height", line_color=FAINT, line_dash="dotted")
+    return Canvas(axis, unit, x_range, cursor)
 
 
 def legend_name(group: int) -> str:
@@ -126,7 +122,7 @@ def _timeline(chart: TimelineChart, on: Canvas) -> tuple[BokehModel, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
-    plot = _over_time(chart.title, height, on, _range(count, 0), "")
+    plot = _over_time(chart.title, height, on, (count, 0), "")
     plot["left"][0].update(
         _THEME["Lanes"],
         ticker=BokehModel("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
@@ -152,8 +148,8 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[BokehModel, str]:
     there are too many."""
     most = 1.08 * chart.top
     size, unit = largest_unit(most / 2.16, SIZES)
-    title, y_range = f"{chart.title}: {chart.sizes}", _range(0, most / size)
-    plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
+    title = f"{chart.title}: {chart.sizes}"
+    plot = _over_time(title, 380, on, (0, most / size), f"address ({unit})", box="both")
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
         """Return the row of a buffer: its addresses and the bytes of merged ones."""
@@ -179,19 +175,18 @@ def _curve(chart: Curve, on: Canvas) -> tuple[BokehModel, str]:
     limit, name = chart.limit or (0.0, "")
     most = max([limit, *(step.high for step in shown)])
     size, unit = largest_unit(most, chart.units)
-    y_range = _range(0, 1.22 * most / size or 1.0)
-    plot = _over_time(chart.title, 176, on, y_range, f"{chart.label}{unit and f' ({unit})'}")
+    heights = 0, 1.22 * most / size or 1.0
+    plot = _over_time(chart.title, 176, on, heights, f"{chart.label}{unit and f' ({unit})'}")
     plot["left"][0]["ticker"] = BokehModel("BasicTicker")
 
     def columns(step: Shape, _: Sequence[Shape]) -> Row:
         """Return the row of one step of the curve."""
-        name = f"{step.high / size:.4g} {unit}".rstrip()
         return {
             "colour": CURVE,
             "alpha": 0.18,
             "edge": 0.0,
             "top": step.high / size,
-            "name": name,
+            "name": f"{step.high / size:.4g} {unit}".rstrip(),
         }
 
     _add_rectangles(plot, on, [[step] for step in shown], columns, mode="vline")
@@ -292,17 +287,19 @@ def _empty_chart(
     )
 
 
-def _range(start: float, end: float) -> BokehModel:
-    """Make a fixed range of an axis."""
-    return BokehModel("Range1d", start=start, end=end)
-
-
 def _over_time(
-    title: str, height: int, on: Canvas, y_range: BokehModel, y_label: str, box: str = "width"
+    title: str,
+    height: int,
+    on: Canvas,
+    heights: tuple[float, float],
+    y_label: str,
+    box: str = "width",
 ) -> BokehModel:
-    """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
-    Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
+    """Make an empty chart over the page's time axis, with fixed ``heights`` of its lower and upper
+    end. Drag pans, Ctrl and the wheel zoom (without Ctrl the wheel scrolls the page), and the
+    toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
+    y_range = BokehModel("Range1d", start=heights[0], end=heights[1])
     plot = _empty_chart(title, height, (on.x_range, y_range), (label, y_label))
     plot["toolbar_location"] = "above"
     plot["toolbar"]["tools"] += (
@@ -371,7 +368,7 @@ def _add_rectangles(
         drawn = _add_glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
-        _add_hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
+        _add_hover(plot, drawn, [name for name in mine[0] if name not in _UNTOLD], mode)
     if not merged:
         return ""
     return (
@@ -383,12 +380,10 @@ def _add_rectangles(
 def _add_hover(
     plot: BokehModel, drawn: BokehModel, labels: Sequence[str], mode: str = "mouse"
 ) -> None:
-    """Show the column ``name`` and below it the other columns, one a line; the browser escapes
+    """Show the column ``name`` and below it the columns ``labels``, one a line; the browser escapes
     their values."""
     lines = "".join(
-        f'<tr><td style="{_TERM}">{label}</td><td>@{{{label}}}</td></tr>'
-        for label in labels
-        if label != "name"
+        f'<tr><td style="{_TERM}">{label}</td><td>@{{{label}}}</td></tr>' for label in labels
     )
     tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
     tool = BokehModel("HoverTool", renderers=[drawn], tooltips=tip, mode=mode)

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import distribution, version
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadmaster.report.charts import BokehModel, canvas, draw, legend_name
+from loadmaster.report.charts import BokehModel, canvas, draw, legend_name, read_file
 from loadmaster.report.colours import colour
 from loadmaster.report.text import clipped, to_html
 from loadmaster.report.view import PAGE, Chart, Page, PagePart
@@ -46,7 +45,7 @@ def render(page: Page) -> str:
             return part
         plot, remark = draw(part, on)
         plots.append(plot)
-        return Drawn(_element_id(len(plots) - 1), _name(plot), remark)
+        return Drawn(f"chart{len(plots) - 1}", _name(plot), remark)
 
     sections = [
         replace(section, parts=list(map(placed, section.parts))) for section in page.on(PAGE)
@@ -76,15 +75,10 @@ def _template() -> Template:
         clipped=clipped,
         colour=colour,
         legend_name=legend_name,
-        script=_read_file("page.js"),
-        style=_read_file("page.css"),
+        script=read_file("page.js"),
+        style=read_file("page.css"),
     )
-    return environment.from_string(_read_file("page.html"))
-
-
-def _read_file(name: str) -> str:
-    """Return the text of a file of this package."""
-    return files("loadmaster.report").joinpath(name).read_text("utf-8")
+    return environment.from_string(read_file("page.html"))
 
 
 @cache
@@ -107,16 +101,11 @@ def _name(plot: BokehModel) -> str:
     return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
 
 
-def _element_id(index: int) -> str:
-    """Return the id of a chart's HTML element."""
-    return f"chart{index}"
-
-
 def _charts_json(plots: Sequence[BokehModel]) -> dict[str, Any]:
     """Return the charts as JSON for Bokeh's script."""
     numbers: dict[int, str] = {}
     models = [_json(plot, numbers) for plot in plots]
-    roots = {numbers[id(plot)]: _element_id(i) for i, plot in enumerate(plots)}
+    roots = {numbers[id(plot)]: f"chart{i}" for i, plot in enumerate(plots)}
     item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
     document = {"version": version("bokeh"), "title": "", "roots": models}
     return {"docs": {"plan": document}, "items": [item]}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
-from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
+from loadmaster.planning.plan_records import PlannedJob, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.cuts import family, piece
 from loadmaster.report.text import printable
@@ -32,7 +32,12 @@ def render_trace(plan: PlanRecord) -> bytes:
         slices = [(j.start, j.end, family(j), _job_facts(j)) for j in jobs]
         events += _slices(core.name, slices, numbers)
     copies = [
-        (m.start, m.end, f"{m.source} to {m.destination}: {m.tensor}", _copy_facts(m))
+        (
+            m.start,
+            m.end,
+            f"{m.source} to {m.destination}: {m.tensor}",
+            {"tensor": m.tensor, "from": m.source, "to": m.destination, "bytes": m.bytes},
+        )
         for m in figures.copies(plan)
     ]
     if copies:
@@ -95,14 +100,4 @@ def _job_facts(job: PlannedJob) -> dict[str, Any]:
         "stall_ns": max(0.0, job.end - job.start - job.compute) * 1e9,
         "read_bytes": sum(operand.bytes for operand in job.reads),
         "written_bytes": sum(operand.bytes for operand in job.writes),
-    }
-
-
-def _copy_facts(move: PlannedTransfer) -> dict[str, Any]:
-    """Return the details of a copy in the trace."""
-    return {
-        "tensor": move.tensor,
-        "from": move.source,
-        "to": move.destination,
-        "bytes": move.bytes,
     }
