@@ -111,7 +111,9 @@ def allocate_command(
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
     options: dict[str, Any] = {"strategy": strategy, "threads": threads, **search.arguments()}
-    folder, name = _folder_and_name(out)
+    folder, name = out, "packed.csv"
+    if out is not None and out.suffix.lower() == ".csv":
+        folder, name = out.parent, out.name
     if planner is not None:
         if memory:
             raise AllocationError(
@@ -151,13 +153,6 @@ def allocate_command(
     output.show(shown, lambda: packing_page(answer, problem, arena=shown), files)
     if answer.offsets is None:
         raise typer.Exit(1)
-
-
-def _folder_and_name(out: Path | None) -> tuple[Path | None, str]:
-    """Return the output folder (None without one), and the name of the buffer file in it."""
-    if out is None or out.suffix.lower() != ".csv":
-        return out, "packed.csv"
-    return out.parent, out.name
 
 
 def _problem(path: Path) -> Problem:

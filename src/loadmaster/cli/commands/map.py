@@ -154,6 +154,7 @@ def map_command(
     from loadmaster.core.json_object import json_of
     from loadmaster.cost.job_pool import is_listed, read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
+    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
     from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
     from loadmaster.report.mapping import mapping_page
     from loadmaster.workloads.job import network_timings, require_network
@@ -191,7 +192,7 @@ def map_command(
                     f" {_FREE_ONLY}, {_WAITING}"
                 )
             options |= {"settings": settings, "threads": threads}
-            found, pool = _map_divided(jobs, machine, rate, objectives[0], read, options)
+            found, pool = _map_divided(jobs, machine, rate, objective, read, options)
         else:
             pool = read_pool(jobs, machine, cost, **read)
             if not dependencies and not timed:
@@ -201,6 +202,8 @@ def map_command(
                 raise MappingError(
                     f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings"
                 )
+            elif many:
+                raise MappingError(f"map: {_WAITING} go with one objective")
             else:
                 for name in priorities:
                     require_network("priority", name, dict.fromkeys(pool.network), MappingError)
@@ -210,7 +213,10 @@ def map_command(
                     pool = replace(pool, after=((),) * len(pool.after))
                 release, ends, weight = job_times_of(pool, every, priorities)
                 options |= {"release": release, "due": ends, "weight": weight}
-                found = _map_waiting(pool, rate, objectives, options)
+                waiting = map_dependent_jobs(
+                    pool.analysis, rate, pool.after, objective=objective, **options
+                )
+                found = (waiting,)
         served = mini_batches_of(pool, timings, found[0]) if timings else ()
         if place:
             for number, mapping in enumerate(found):
@@ -294,19 +300,6 @@ def _map_divided(
     divided = divide_jobs(jobs, machine, rate, **read)
     found = map_divided_jobs(divided, rate, objective=objective, **options)
     return (found,), next(way for way in divided.ways if way.analysis.jobs == found.jobs)
-
-
-def _map_waiting(
-    pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
-) -> tuple[JobMapping, ...]:
-    """Map jobs with due times, release times, or others that they wait for."""
-    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
-
-    if len(objectives) > 1:
-        raise MappingError(f"map: {_WAITING} go with one objective")
-    return (
-        map_dependent_jobs(pool.analysis, rate, pool.after, objective=objectives[0], **options),
-    )
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

@@ -98,6 +98,7 @@ def run_command(
         raise ModelError(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
         )
+    spot = model.removeprefix("torch:")
     if generate is not None:
         given = {
             "--training": reading.training,
@@ -112,7 +113,17 @@ def run_command(
                 f"--generate has no {left_out}: it takes the module and prompt of the factory as"
                 " they are, and generates on the CPU"
             )
-        _generate(model, fast, generate, slow_memory, compare, out, output)
+        from loadmaster.core.files import directory_if_asked
+        from loadmaster.integrations.torch_compile.compare.run_json import GenerationJson
+        from loadmaster.integrations.torch_compile.running import generated
+
+        with directory_if_asked(out) as place:
+            tokens = generated(spot, generate, fast, slow_memory, compare)
+            result = versioned(GenerationJson, tokens)
+            files = output.publish(place, {"generate.json": result})
+        output.show(result, lambda: _generation_table(result), files)
+        right = result["tokens_equal"] is not False
+        _exit_if_wrong(right, result, "tokens differ between the ways")
         return
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
     from loadmaster.integrations.torch_compile.running import run
@@ -124,7 +135,6 @@ def run_command(
         "slow_memory": None if slow_memory is None else str(slow_memory),
     }
     with output.working(out) as (place, progress):
-        spot = model.removeprefix("torch:")
         tell = (lambda _: None) if output.quiet else partial(say, err=True)
         result, kernels = run(
             spot,
@@ -152,29 +162,6 @@ def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
     if not right or not result["budget_kept"]:
         say("the budget was exceeded" if right else wrong, err=True)
         raise typer.Exit(1)
-
-
-def _generate(
-    model: str,
-    fast: str,
-    tokens: int,
-    slow_memory: Path | None,
-    compare: bool,
-    out: Path | None,
-    output: PageOutput,
-) -> None:
-    """Generate tokens under a budget. Exit code 1 if methods give different tokens, or the budget
-    was exceeded."""
-    from loadmaster.core.files import directory_if_asked
-    from loadmaster.integrations.torch_compile.compare.run_json import GenerationJson
-    from loadmaster.integrations.torch_compile.running import generated
-
-    with directory_if_asked(out) as place:
-        found = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
-        result = versioned(GenerationJson, found)
-        files = output.publish(place, {"generate.json": result})
-    output.show(result, lambda: _generation_table(result), files)
-    _exit_if_wrong(result["tokens_equal"] is not False, result, "tokens differ between the ways")
 
 
 def _generation_table(result: dict[str, Any]) -> list[PagePart]:

@@ -31,7 +31,6 @@ PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.errors import Violation
-    from loadmaster.integrations.execute.execution import Execution
 
 
 def verify_command(
@@ -132,7 +131,12 @@ def verify_command(
         else _check_packing(source, capacity, memory)
     )
     if run and not violations:
-        execution = _run_plan(source, _models(run), reading, orders, seed)
+        from loadmaster.integrations.execute.run import run_plan
+        from loadmaster.planning.plan import Plan
+
+        options = reading.arguments()
+        del options["training"]
+        execution = run_plan(Plan.load(source), _models(run), **options, orders=orders, seed=seed)
         violations = execution.violations
     if output.as_json:
         from loadmaster.core.json_object import ABSENT
@@ -156,16 +160,6 @@ def _models(texts: list[str] | None) -> list[str]:
     """Return the models of all options, which separate them by commas."""
     several = ([text] if os.path.exists(text) else text.split(",") for text in texts or ())
     return list(chain.from_iterable(several))
-
-
-def _run_plan(file: Path, models: list[str], reading: Reading, orders: int, seed: int) -> Execution:
-    """Run a plan's jobs with ONNX operators, and compare them with the whole networks."""
-    from loadmaster.integrations.execute.run import run_plan
-    from loadmaster.planning.plan import Plan
-
-    options = reading.arguments()
-    del options["training"]
-    return run_plan(Plan.load(file), models, **options, orders=orders, seed=seed)
 
 
 def _check_plan(
