@@ -25,20 +25,18 @@ _LEGEND = (
 
 def calibration_summary(found: Calibration) -> list[PagePart]:
     """Return the tables of errors and of calibrated figures."""
-    errors = []
-    for kind in found.kinds:
-        unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
-        errors.append(
-            {
-                "~operators": kind.kind,
-                ">rows": str(kind.rows),
-                ">before": percent(kind.before.mean),
-                ">after": percent(kind.after.mean),
-                ">unseen": unseen,
-                ">sum before": signed(kind.before.total),
-                ">sum after": signed(kind.after.total),
-            }
-        )
+    errors = [
+        {
+            "~operators": kind.kind,
+            ">rows": str(kind.rows),
+            ">before": percent(kind.before.mean),
+            ">after": percent(kind.after.mean),
+            ">unseen": percent(kind.held_out.mean) if kind.held_out else NOTHING,
+            ">sum before": signed(kind.before.total),
+            ">sum after": signed(kind.after.total),
+        }
+        for kind in found.kinds
+    ]
     figures = [
         {
             "~figure": figure.field,

@@ -29,11 +29,7 @@ from loadmaster.planning.plan_records import (
     PlanRecord,
     Rate,
 )
-from loadmaster.report.text import (
-    above_the_best,
-    clipped,
-    shortened,
-)
+from loadmaster.report.text import above_the_best, clipped, shortened
 from loadmaster.report.timeline import Steps, total_over_time
 from loadmaster.report.view import Figure, bounded
 from loadmaster.targets.hardware import Memory
@@ -125,12 +121,11 @@ def figures(plan: PlanRecord) -> list[Figure]:
     ]
     for name, traffic in metrics.traffic.items():
         rows.append((f"Traffic {clipped(name, 24)}", traffic, format_bytes))
-    return [
-        bounded(name, of.value, of.upper_bound, shown, upper=True)
-        if isinstance(of, Rate)
-        else bounded(name, of.value, of.lower_bound, shown)
-        for name, of, shown in rows
-    ]
+    found = []
+    for name, of, shown in rows:
+        bound = of.upper_bound if isinstance(of, Rate) else of.lower_bound
+        found.append(bounded(name, of.value, bound, shown, upper=isinstance(of, Rate)))
+    return found
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:

@@ -26,19 +26,18 @@ def floor_table(arenas: Sequence[Json]) -> list[PagePart]:
 def _notes(arena: Json) -> Iterable[str]:
     """Yield the remarks on an arena: a peak other than stated, violations, and why it cannot be
     smaller."""
-    stated = arena["theirs_stated"]
-    recomputed = arena["theirs"]
-    reason = arena.get("reason")
-    if stated is not None and stated != recomputed:
+    stated, recomputed = arena["theirs_stated"], arena["theirs"]
+    if stated not in (None, recomputed):
         yield (
             f"the dump states {_cell(stated)} bytes; its own addresses take {_cell(recomputed)}."
         )
     for each in arena["violations"]:
         yield f"{each['rule']}: {each['message']}"
-    if reason is not None:
-        needed = _cell(reason["required"])
-        available = _cell(reason["available"])
-        yield f"{reason['kind']}: {needed} bytes required, {available} available."
+    if reason := arena.get("reason"):
+        yield (
+            f"{reason['kind']}: {_cell(reason['required'])} bytes required,"
+            f" {_cell(reason['available'])} available."
+        )
 
 
 def transients_table(packs: Sequence[Json]) -> Table:

@@ -97,14 +97,13 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
             }
 
     where = "" if machine is None else f" on {machine.name}"
-    count = plural(len(graph.ops), "operator")
-    macs = format_count(graph.macs)
-    weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
     return Page(
         f"Network {clipped(printable(graph.name), 60)} at {graph.precision}{where}",
         f"What was read of {graph.source}",
         sections,
-        headline=f"{warning and f'{warning}. '}{count}, {macs} MACs, {weights} of weights",
+        headline=f"{warning and f'{warning}. '}{plural(len(graph.ops), 'operator')},"
+        f" {format_count(graph.macs)} MACs,"
+        f" {format_bytes(graph.bytes_of(TensorKind.WEIGHT))} of weights",
         rows=rows,
     )
 
@@ -289,8 +288,9 @@ def _shape(graph: Graph, name: str) -> str:
 
 def _ends(graph: Graph, names: Sequence[str]) -> str:
     """Format inputs or outputs with their shapes, one per line."""
-    tensors = (f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8])
-    return "\n".join(tensors)
+    return "\n".join(
+        f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8]
+    )
 
 
 @dataclass(frozen=True)
@@ -406,8 +406,9 @@ class Alive:
             for at, op in enumerate(graph.ops)
             for access in (*op.reads, *op.writes)
         ]
+        touched += ((name, len(graph.ops) - 1) for name in graph.outputs)
         spans: dict[str, tuple[int, int]] = {}
-        for name, at in [*touched, *((name, len(graph.ops) - 1) for name in graph.outputs)]:
+        for name, at in touched:
             storage = graph.tensors[name].storage
             if graph.tensors[storage].kind is TensorKind.ACTIVATION:
                 spans[storage] = spans.get(storage, (at, at))[0], at

@@ -15,15 +15,15 @@ from loadmaster.report.text import NOTHING, printable, to_html
 from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, PagePart, Table
 
 _BUILDERS = {
-    "PlanRecord": ("plan", "plan_page"),
-    "Allocation": ("packing", "packing_page"),
-    "BankAllocation": ("packing", "packing_page"),
-    "JobMapping": ("mapping", "mapping_page"),
-    "MemoryPlan": ("placement", "placement_page"),
-    "Graph": ("inspection", "inspection_page"),
+    "PlanRecord": "plan",
+    "Allocation": "packing",
+    "BankAllocation": "packing",
+    "JobMapping": "mapping",
+    "MemoryPlan": "placement",
+    "Graph": "inspection",
 }
-"""Module and function that make the page of an answer, by class name, so that only the module of
-the answer is imported."""
+"""The module ``NAME`` with the function ``NAME_page`` that makes the page of an answer, by class
+name, so that only the module of the answer is imported."""
 
 
 def line(answer: object) -> str:
@@ -56,8 +56,8 @@ def table(answer: object) -> Any:
 def _page(answer: object) -> Page:
     """Return the page of an answer, by its class."""
     kinds = (kind.__name__ for kind in type(answer).__mro__)
-    module, function = next(_BUILDERS[kind] for kind in kinds if kind in _BUILDERS)
-    made: Page = getattr(import_module(f"loadmaster.report.{module}"), function)(answer)
+    name = next(_BUILDERS[kind] for kind in kinds if kind in _BUILDERS)
+    made: Page = getattr(import_module(f"loadmaster.report.{name}"), f"{name}_page")(answer)
     return made
 
 

@@ -45,7 +45,10 @@ def render(page: Page) -> str:
             return part
         plot, remark = draw(part, on)
         plots.append(plot)
-        return Drawn(f"chart{len(plots) - 1}", _name(plot), remark)
+        # For screen readers a chart has its title, or its axes.
+        labels = (axis["axis_label"] for axis in (plot["left"][0], plot["below"][0]))
+        name = f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
+        return Drawn(f"chart{len(plots) - 1}", name, remark)
 
     sections = [
         replace(section, parts=list(map(placed, section.parts))) for section in page.on(PAGE)
@@ -93,12 +96,6 @@ def _compress(text: str) -> str:
     """Compress a text to about a third, into characters that need no escaping; the page's script
     decompresses it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def _name(plot: BokehModel) -> str:
-    """Return the description of a chart for screen readers: its title, or its axes."""
-    labels = (axis["axis_label"] for axis in (plot["left"][0], plot["below"][0]))
-    return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
 
 
 def _charts_json(plots: Sequence[BokehModel]) -> dict[str, Any]:

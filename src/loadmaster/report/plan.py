@@ -92,7 +92,8 @@ def plan_page(
         """Return the report's sections."""
         memories = plan.target.memories
         cuts = cuts_of(plan)
-        by_operator = _job_times(plan, _by_operator)
+        # By the first of fused operators.
+        by_operator = _job_times(plan, lambda j: f"{j.operators[0]} ({j.kind}) of {j.network}")
         longest = first_rows(by_operator, LONGEST_ROWS, "other operator")
         took = ""
         if spent is not None:
@@ -111,13 +112,20 @@ def plan_page(
         thickest = sorted(cuts.stacks, key=lambda stack: -sum(o.bytes for o in stack[:-1]))
         stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest[:STACKS_DRAWN]]
         by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
+        limits = Table(
+            [
+                {"What limits it: time of all cores": name, ">Share": Share(share)}
+                for name, share in core_time(plan).rows()
+            ],
+            limit=4,
+        )
         unit = time_unit(axis.scale)
         return [
             Section("", [Line(warning, "strong"), Line(figures.machine_text(plan))], BOTH),
             Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
             Section("", said, BOTH),
             Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
-            Section("What limits it", [_limits(plan), _what_if(plan, changes)], BOTH, LIMITS_HINT),
+            Section("What limits it", [limits, _what_if(plan, changes)], BOTH, LIMITS_HINT),
             Section("", [longest]),
             Section("Networks", [_networks(plan)], BOTH),
             Section("", [Notes(remarks)]),
@@ -232,18 +240,6 @@ def _cores(plan: PlanRecord) -> Table:
             }
         )
     return Table(rows, limit=16, width=16)
-
-
-def _limits(plan: PlanRecord) -> Table:
-    """Make a table of the shares of the cores' time."""
-    head = "What limits it: time of all cores"
-    shares = core_time(plan).rows()
-    return Table([{head: name, ">Share": Share(share)} for name, share in shares], limit=4)
-
-
-def _by_operator(job: PlannedJob) -> str:
-    """Return the name of a job's operator, the first of fused ones; a key to group jobs."""
-    return f"{job.operators[0]} ({job.kind}) of {job.network}"
 
 
 def _job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dict[str, str]]:

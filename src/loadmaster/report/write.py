@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadmaster.core.errors import OutputError
-from loadmaster.core.files import replace_file
+from loadmaster.core.files import replace_files
 
 if TYPE_CHECKING:
     from loadmaster.planning.plan_records import PlanRecord
@@ -28,14 +28,14 @@ def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
     from loadmaster.report.plan import plan_page
     from loadmaster.report.trace import render_trace
 
-    page = render(plan_page(plan)).encode()
-    contents = {"report.html": page, "trace.json.gz": render_trace(plan)}
+    page, trace = render(plan_page(plan)), render_trace(plan)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
             f"{directory}: cannot make this directory for the report: {error.strerror or error}"
         ) from error
-    return [
-        replace_file(directory / name, content, "the report") for name, content in contents.items()
-    ]
+    what = "the report"
+    return replace_files(
+        [(directory / "report.html", page, what), (directory / "trace.json.gz", trace, what)]
+    )
