@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,52 +113,37 @@ def table_of(
         the header, or no header.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: tuple[str, ...] = ()
-    rows: list[CsvRow] = []
-    top, begun = "", 1
+    lines: list[tuple[str, list[str]]] = []
+    begun = 1
     try:
         for line in reader:
             place, begun = f"{source}:{begun}", reader.line_num + 1
             cells = [cell.strip() for cell in line]
-            if not any(cells):
-                continue
-            if not header:
-                top, header = place, _header(cells, place, needed, optional, error, dict(synonyms))
-                continue
-            if len(cells) != len(header):
-                raise error(
-                    f"{place}: has {len(cells)} cells where the header has {len(header)}: add or"
-                    " drop some"
-                )
-            rows.append(CsvRow(place, dict(zip(header, cells, strict=True))))
+            if any(cells):
+                lines.append((place, cells))
     except csv.Error as wrong:
         raise error(f"{source}:{begun}: is not CSV: {wrong}") from None
-    if not header:
+    if not lines:
         raise error(f"{source}:1: is empty: write a header with {','.join(needed)}")
-    return top, header, rows
-
-
-def _header(
-    cells: Sequence[str],
-    place: str,
-    needed: Sequence[str],
-    optional: Sequence[str],
-    error: type[LoadmasterError],
-    synonyms: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the names of a header's columns; raise ``error`` if one is unknown, missing or there
-    twice."""
-    known = {name.lower(): name for name in (*needed, *optional)}
-    names = [known.get(synonyms.get(cell.lower(), cell.lower()), "") for cell in cells]
-    for position, (name, cell) in enumerate(zip(names, cells, strict=True), 1):
+    (top, titles), *below = lines
+    known, named = {name.lower(): name for name in (*needed, *optional)}, dict(synonyms)
+    header = tuple(known.get(named.get(cell.lower(), cell.lower()), "") for cell in titles)
+    for position, (name, cell) in enumerate(zip(header, titles, strict=True), 1):
         if not name:
             raise error(
-                f"{place}:{position}: column {cell[:_MOST_CHARACTERS]!r} is not known: use"
+                f"{top}:{position}: column {cell[:_MOST_CHARACTERS]!r} is not known: use"
                 f" {','.join(known.values())}"
             )
-        if name in names[: position - 1]:
-            raise error(f"{place}:{position}: column {name!r} is there twice: keep one")
+        if name in header[: position - 1]:
+            raise error(f"{top}:{position}: column {name!r} is there twice: keep one")
     for name in needed:
-        if name not in names:
-            raise error(f"{place}: column {name!r} is missing: add it")
-    return tuple(names)
+        if name not in header:
+            raise error(f"{top}: column {name!r} is missing: add it")
+    for place, cells in below:
+        if len(cells) != len(header):
+            raise error(
+                f"{place}: has {len(cells)} cells where the header has {len(header)}: add or"
+                " drop some"
+            )
+    rows = [CsvRow(place, dict(zip(header, cells, strict=True))) for place, cells in below]
+    return top, header, rows

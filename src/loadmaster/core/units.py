@@ -218,14 +218,12 @@ def largest_unit(value: float, units: Units) -> tuple[float, str]:
 
 
 def _format(value: float, units: Units) -> str:
-    """Format a value in the largest unit in which it is at least one; few whole ones exactly."""
+    """Format a value in the largest unit in which it is at least one, with three significant digits
+    and no exponent; few whole ones exactly."""
     size, name = largest_unit(value, units)
-    exact = size == units[-1][0] == 1 and float(value).is_integer()
-    return f"{int(value) if exact else _digits(value / size)} {name}"
-
-
-def _digits(value: float) -> str:
-    """Three significant digits without an exponent."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    count = value / size
+    if size == units[-1][0] == 1 and float(value).is_integer():
+        return f"{int(value)} {name}"
+    if count == 0 or not math.isfinite(count):
+        return f"{count:g} {name}"
+    return f"{count:.{max(0, 2 - math.floor(math.log10(abs(count))))}f} {name}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import distribution, version
@@ -55,7 +54,13 @@ def render(page: Page) -> str:
     ]
     packed = {}
     if plots:
-        data = json.dumps(_charts_json(plots), separators=(",", ":"))
+        numbers: dict[int, str] = {}
+        models = [_json(plot, numbers) for plot in plots]
+        roots = {numbers[id(plot)]: f"chart{i}" for i, plot in enumerate(plots)}
+        item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
+        document = {"version": version("bokeh"), "title": "", "roots": models}
+        charts = {"docs": {"plan": document}, "items": [item]}
+        data = json.dumps(charts, separators=(",", ":"))
         packed = {"bokeh": _library(), "data": _compress(data)}
     return _template().render(page=page, sections=sections, packed=packed)
 
@@ -96,16 +101,6 @@ def _compress(text: str) -> str:
     """Compress a text to about a third, into characters that need no escaping; the page's script
     decompresses it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
-
-
-def _charts_json(plots: Sequence[BokehModel]) -> dict[str, Any]:
-    """Return the charts as JSON for Bokeh's script."""
-    numbers: dict[int, str] = {}
-    models = [_json(plot, numbers) for plot in plots]
-    roots = {numbers[id(plot)]: f"chart{i}" for i, plot in enumerate(plots)}
-    item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
-    document = {"version": version("bokeh"), "title": "", "roots": models}
-    return {"docs": {"plan": document}, "items": [item]}
 
 
 def _json(value: Any, numbers: dict[int, str]) -> Any:
