@@ -24,7 +24,7 @@ from tests.support.tables import cases
 import loadmaster as lm
 from loadmaster import _native
 from loadmaster.core.errors import OutputError, PlanError, TargetError, Violation
-from loadmaster.core.quantity import Quantity
+from loadmaster.core.units import Quantity
 from loadmaster.cost.cache import code_files
 from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork

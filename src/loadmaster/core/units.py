@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -227,3 +228,55 @@ def _format(value: float, units: Units) -> str:
     if count == 0 or not math.isfinite(count):
         return f"{count:g} {name}"
     return f"{count:.{max(0, 2 - math.floor(math.log10(abs(count))))}f} {name}"
+
+
+_PARSERS: dict[str, Callable[[str], float]] = {
+    "FLOP/s": parse_flops,
+    "J/B": parse_joules_per_byte,
+    "B/s": parse_bandwidth,
+    "Hz": parse_frequency,
+    "W": parse_watts,
+    "B": parse_bytes,
+    "min": parse_seconds,
+    "s": parse_seconds,
+}
+"""By how a text ends; longer endings first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """So many of a unit without a prefix, such as bytes; ``unit`` is empty for plain numbers."""
+
+    value: float
+    unit: str = ""
+
+    @property
+    def exact(self) -> str:
+        """The number without its unit, so that it reads as the same number again; whole ones
+        without a point."""
+        return str(int(self.value) if float(self.value).is_integer() else self.value)
+
+    def __str__(self) -> str:
+        """Return it for people, with a fitting prefix and three significant digits."""
+        if self.unit == "B":
+            return format_bytes(self.value)
+        if self.unit == "s":
+            return format_seconds(self.value)
+        if self.unit in ("B/s", "Hz", "FLOP/s") or (self.unit == "W" and self.value >= 1):
+            return format_rate(self.value, self.unit)
+        return f"{self.exact} {self.unit}".rstrip()
+
+
+def parse_quantity(text: str) -> Quantity:
+    """Read a number with a unit that targets have, or none; raises
+    :class:`~loadmaster.core.errors.UnitError`."""
+    stripped = text.strip()
+    for ending, parse in _PARSERS.items():
+        if stripped.endswith(ending):
+            return Quantity(parse(stripped), "s" if ending == "min" else ending)
+    try:
+        return Quantity(int(stripped) if stripped.isdecimal() else float(stripped))
+    except ValueError:
+        raise UnitError(
+            f"{text!r} is not a number with a unit, such as '8 MiB', '34 GB/s', '1 GHz' or 3"
+        ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,13 +13,6 @@ from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Allocation, Infeasibility, Load, Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
-from loadmaster.report.arena import (
-    NOTHING_GAINED,
-    arena_notes,
-    arena_rows,
-    front_table,
-    reason_rows,
-)
 from loadmaster.report.text import (
     NOTHING,
     clipped,
@@ -28,6 +21,7 @@ from loadmaster.report.text import (
     printable,
     reached,
     search_rows,
+    shortened,
 )
 from loadmaster.report.view import (
     ALL,
@@ -44,6 +38,7 @@ from loadmaster.report.view import (
     PagePart,
     Section,
     Shape,
+    Table,
     TimeAxis,
     bounded,
     first_rows,
@@ -59,6 +54,22 @@ _TIME = (
     "Work counts multiply-accumulates. Time is estimated for TFLM's reference kernels, in which"
     " those of depthwise layers take longer than others, and slices copy. Measure it on the target."
 )
+_SOURCES = {
+    "probed": "probed with TFLM's interpreter: its reference kernels",
+    "log": "from the target's log",
+    "unknown": "not known",
+}
+_NOTHING_GAINED = {
+    "optimal": "Already optimal: nothing gained.",
+    "feasible": "Nothing gained: no better addresses were found.",
+}
+"""By status, the remark on a plan that needs as much as TFLM without a plan."""
+_REQUIREMENTS = (
+    "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
+    " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing"
+    " is written."
+)
+"""Remark on the requirements of a network in bands."""
 
 
 def packing_page(
@@ -169,9 +180,9 @@ def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[PagePart]
     """Return the operators at the peak of a TFLM arena, and remedies; nothing for other answers."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
-    reasons = pairs(reason_rows(arena, answer.peak or answer.lower_bound))
+    reasons = pairs(_reason_rows(arena, answer.peak or answer.lower_bound))
     gained = answer.peak != arena["head_before"]
-    return [reasons, Line("" if gained else NOTHING_GAINED[answer.status])]
+    return [reasons, Line("" if gained else _NOTHING_GAINED[answer.status])]
 
 
 def _proof(answer: Allocation | BankAllocation) -> str:
@@ -243,12 +254,120 @@ def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
     ]
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
+    notes = Notes(list(_arena_notes(figures)))
     sections = [
         Section("Memory over the operators", maps, hint=instants),
-        Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
-        Section("In bands", [front_table(figures["front"])], BOTH, _TIME),
+        Section("The plan", [pairs(_arena_rows(figures)), notes], BOTH),
+        Section("In bands", [_front_table(figures["front"])], BOTH, _TIME),
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
     title = f"The arena of {figures['model']}"
     axis = TimeAxis(last, label="instant")
     return Page(title, "What lies where while each operator runs", lambda: sections, axis)
+
+
+def _arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
+    """Yield table rows of a plan: planned tensors, the head with and without the plan, and
+    measurements. ``figures`` are as in ``--json``."""
+    before = figures["head_before"]
+    head = figures["head"]
+    after = figures["measured"]
+    less = f", {1 - head / before:.1%} less" if head < before else ""
+    yield "Status", figures["status"]
+    yield "Planned", _tensors_text(figures)
+    yield "Head before", exact_bytes(before)
+    yield "Head", f"{exact_bytes(head)}{less}"
+    yield "Lower bound", exact_bytes(figures["lower_bound"])
+    yield "Scratch", _scratch_text(figures)
+    if figures["bands"]:
+        runs = "; ".join(
+            f"operators {each['first']} to {each['last']} in {each['bands']}"
+            for each in figures["bands"]
+        )
+        yield "Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"
+        yield "Time", f"{figures['time'] - 1:.1%} more, estimated for reference kernels"
+    yield from _reason_rows(figures, head)
+    if after is not None:
+        own = figures["measured_before"]
+        heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
+        least = f"{exact_bytes(own['least'])} before, {exact_bytes(after['least'])} with the plan"
+        yield "Measured", heads
+        yield "Arena", f"{least}: the least that runs"
+
+
+def _reason_rows(figures: Json, head: int) -> Iterator[tuple[str, str]]:
+    """Yield table rows of the operators at the peak of an arena, and of remedies; ``head`` is that
+    of the plan in bytes."""
+    for number, peak in enumerate(figures["peaks"]):
+        tensors = [f"{each['name']} {each['bytes']}" for each in peak["tensors"]]
+        text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
+        yield "Next peak at" if number else "Peak at", text
+    useless: dict[str, None] = {}
+    for each in figures["remedies"]:
+        if each["head"] < head:
+            work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
+            saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
+            yield "Would help", f"{each['what']}: {each['head']} bytes, {saved}"
+        elif each["what"] != "bands":
+            useless[each["what"]] = None
+    if useless:
+        yield "No gain from", ", ".join(useless)
+    if figures["no_bands"]:
+        yield "In bands", f"not possible: {figures['no_bands']}"
+
+
+def _front_table(front: Sequence[Json]) -> Table:
+    """Return the table of a Pareto front of bands."""
+    return Table(
+        [
+            {
+                ">Head at least": exact_bytes(each["head_at_least"]),
+                ">More work": f"{each['work'] - 1:.1%}",
+                ">More time, estimated": f"{each['time'] - 1:.1%}",
+                ">Bands": f"{each['bands']}",
+            }
+            for each in front
+        ]
+    )
+
+
+def _arena_notes(figures: Json) -> Iterator[str]:
+    """Yield remarks on a plan."""
+    measured = figures["measured"] is not None
+    if figures["bands"]:
+        yield _REQUIREMENTS
+        if not measured:
+            yield "Not run here: compare its results with those of the old file yourself."
+    if figures["head"] == figures["head_before"]:
+        yield _NOTHING_GAINED[figures["status"]]
+    if figures["reason"]:
+        yield f"No model is written: {figures['reason']}."
+    if measured:
+        yield (
+            "Measured on this machine; the tail holds structures, which are smaller where pointers"
+            " have 32 bits."
+        )
+    if figures["scratch"] == "unknown":
+        yield (
+            "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
+            f" up to {exact_bytes(figures['growth_at_most'])} more than without a plan. Give"
+            " --scratch to plan with them."
+        )
+
+
+def _tensors_text(figures: Json) -> str:
+    """Describe the planned tensors: how many, in place, and fixed by the file."""
+    shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
+    fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
+    return f"{figures['tensors']} tensors{shared}{fixed}"
+
+
+def _scratch_text(figures: Json) -> str:
+    """Describe the scratch buffers and the source of their sizes."""
+    sizes = [each["bytes"] for each in figures["scratch_buffers"]]
+    source = figures["scratch"]
+    if sizes:
+        found = f"{len(sizes)} buffers, the largest of {max(sizes)} bytes, "
+    else:
+        found = "" if source == "unknown" else "none, "
+    return found + _SOURCES[source]

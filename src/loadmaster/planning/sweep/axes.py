@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import TargetError
-from loadmaster.core.quantity import Quantity, parse_quantity
+from loadmaster.core.units import Quantity, parse_quantity
 from loadmaster.targets.document import document_of, with_fields
 from loadmaster.targets.hardware import Target
 

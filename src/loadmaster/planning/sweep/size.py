@@ -15,7 +15,7 @@ from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import CostBasis, Provenance, costs_of
-from loadmaster.core.quantity import Quantity
+from loadmaster.core.units import Quantity
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import as_networks
