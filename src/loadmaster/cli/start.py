@@ -1,20 +1,28 @@
 """Entry point of the ``loadmaster`` program, which handles Ctrl-C while modules are still being
-loaded."""
+loaded, and the time since its start, including loading modules and reading networks."""
 
 from __future__ import annotations
 
 import sys
+import time
 from typing import NoReturn
 
-from loadmaster.cli import clock
+_begun: float | None = None
+"""Start of the program by :func:`time.monotonic`; None if another program calls commands."""
 
 
 def main() -> NoReturn:
     """Load the commands, and run the command line."""
-    clock.begin()
+    global _begun
+    _begun = time.monotonic()
     try:
         from loadmaster.cli.main import main as run
     except KeyboardInterrupt:
         sys.stderr.write("loadmaster: interrupted\n")
         sys.exit(130)
     run()
+
+
+def spent() -> float:
+    """Return the seconds since the start of the program; 0 in another program."""
+    return 0.0 if _begun is None else time.monotonic() - _begun

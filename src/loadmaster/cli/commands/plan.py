@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.clock import spent
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -30,6 +29,7 @@ from loadmaster.cli.options import (
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import print_violations, say, versioned
 from loadmaster.cli.run_in_fork import run_in_fork
+from loadmaster.cli.start import spent
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
