@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
     SEARCH,
@@ -142,7 +141,7 @@ def plan_command(
     if sweep and what_if:
         raise PlanError("--what-if is for one machine: leave it out, or --sweep")
     if sweep:
-        sweep_plans(
+        _sweep(
             sweep,
             lambda batch: replace(reading, batch=batch).load(models),
             machine.read(),
@@ -220,3 +219,57 @@ def _plan(
             f"{done.missed} of {len(done.mini_batches)} mini-batches miss their deadlines", err=True
         )
         raise typer.Exit(3)
+
+
+def _sweep(
+    axes: Sequence[str],
+    load: Callable[[int | None], list[Graph]],
+    target: Target,
+    options: dict[str, Any],
+    *,
+    batch: int | None,
+    cluster: str | None,
+    workers: int | None,
+    folder: Path | None,
+    output: PageOutput,
+) -> None:
+    """Plan every point of a sweep, write files and print the table. Exit code 1 if a plan is
+    invalid.
+
+    ``load`` reads the networks at a batch size, which is ``batch`` unless it is an axis.
+    """
+    from loadmaster.planning.sweep.axes import BATCH, parse_axes
+    from loadmaster.planning.sweep.design_space import SweepJson
+    from loadmaster.planning.sweep.store import SweepStore
+    from loadmaster.planning.sweep.sweep import sweep
+    from loadmaster.planning.sweep.workers import dask_cluster, local_processes
+    from loadmaster.report.sweep import sweep_page
+
+    if cluster is not None and workers is not None:
+        raise PlanError(
+            "--workers counts processes of this machine, and --cluster has workers of its own: give"
+            " one of them"
+        )
+    space = parse_axes(axes)
+    with output.working(folder) as (place, progress):
+        # A model with a symbolic batch cannot be read without one.
+        sizes = next((axis.numbers for axis in space if axis.name == BATCH), ())
+        graphs = load(int(sizes[0].value) if sizes else batch)
+        with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
+            found = sweep(
+                graphs,
+                target,
+                space,
+                executor=executor,
+                store=None if folder is None else SweepStore(folder / "sweep.sqlite"),
+                progress=progress,
+                load=load,
+                **options,
+            )
+        shown = versioned(SweepJson, found.as_json())
+        page = partial(sweep_page, found)
+        files = output.publish(place, {"sweep.json": shown}, page, "sweep.html")
+    output.show(shown, page, files)
+    if broken := sum(bool(point.violations) for point in found.points):
+        say(f"{broken} plans do not hold", err=True)
+        raise typer.Exit(1)
