@@ -197,8 +197,10 @@ def _curve(chart: Curve, on: Canvas) -> tuple[BokehModel, str]:
         _draw_level(plot, limit / size, name, CAPACITY, "dashed")
     if len(shown) == len(chart.shapes):
         return plot, ""
-    count = plural(len(chart.shapes), "step")
-    return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
+    return plot, (
+        f"The curve has {plural(len(chart.shapes), 'step')}; the shortest are averaged to"
+        f" {len(shown):,}."
+    )
 
 
 def _mean_step(group: Sequence[Shape]) -> Shape:
@@ -249,8 +251,8 @@ def _scatter(chart: Scatter) -> BokehModel:
         drawn = _add_glyph(plot, source, "Scatter")
         _add_hover(plot, drawn, list(marks[0].facts))
         if 0 < len(chart.groups) <= MOST_GROUPS:
-            item = BokehModel("LegendItem", renderers=[drawn])
-            plot["below"].append(BokehModel("Legend", items=[item]))
+            items = [BokehModel("LegendItem", renderers=[drawn])]
+            plot["below"].append(BokehModel("Legend", items=items))
     if chart.limit and marks:
         level = chart.limit[0] / y_size
         _draw_level(plot, level, chart.limit[1], INK, "dashed")

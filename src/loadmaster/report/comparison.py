@@ -153,7 +153,6 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     memories over one time axis."""
     plans = first, second
     axis, spent = time_axis(*plans), "Time of cores by kind of operator"
-    compared = list(rows(*plans))
     about = [
         f"{which}: {figures.title(plan)}; {figures.verdict(plan)}"
         for which, plan in zip(("First", "Second"), plans, strict=True)
@@ -162,7 +161,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     costs = Line(figures.figures_rest_on(merged((*first.costs, *second.costs))), "strong")
     sections = [
         Section("", [Notes(about)], BOTH),
-        Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),
+        Section("Figures", [Table([row.cells() for row in rows(*plans)]), costs], BOTH),
         Section("Schedules", [Legend(), *charts], hint=_HINT),
     ]
     for name in dict.fromkeys(m.name for plan in plans for m in plan.target.memories):

@@ -79,13 +79,12 @@ def core_time(plan: PlanRecord) -> CoreTime:
     together = sum(full.values(), np.zeros(len(start)))
     share = np.divide(waits, together, out=np.zeros_like(waits), where=together > 0)
     links = {name: float((share * seconds).sum() / whole) for name, seconds in full.items()}
-    busy = float((end - start).sum() / whole)
     return CoreTime(
         float(peak.sum() / whole),
         float((compute - peak - start_up).sum() / whole),
         links,
         float((waits + start_up).sum() / whole) - sum(links.values()),
-        1.0 - busy,
+        1.0 - float((end - start).sum() / whole),
     )
 
 

@@ -146,24 +146,22 @@ class PlanCuts:
         reasons = []
         if operator.at_once > 1:
             busy = math.fsum(job.end - job.start for job in operator.jobs)
-            last = max(j.end for j in operator.jobs)
-            first = min(j.start for j in operator.jobs)
-            work = f"{format_seconds(busy)} of work in {format_seconds(last - first)}"
-            reasons.append(f"across cores: {operator.at_once} at once, {work}")
-        if operator.stack is not None:
-            waiting = (
-                f"at most {format_bytes(operator.most_alive)} of {format_bytes(operator.bytes)}"
-                " waits for readers"
-            )
+            span = max(j.end for j in operator.jobs) - min(j.start for j in operator.jobs)
             reasons.append(
-                f"through memory, in a stack of {len(self.stacks[operator.stack])}: {waiting}"
+                f"across cores: {operator.at_once} at once, {format_seconds(busy)} of work in"
+                f" {format_seconds(span)}"
+            )
+        if operator.stack is not None:
+            reasons.append(
+                f"through memory, in a stack of {len(self.stacks[operator.stack])}: at most"
+                f" {format_bytes(operator.most_alive)} of {format_bytes(operator.bytes)} waits for"
+                " readers"
             )
         sums = max((b.tensor.bytes for b in operator.bands if b.tensor.summed), default=0)
         if sums:
-            kept = f"each piece adds to up to {format_bytes(sums)} of sums"
             reasons.append(
                 "otherwise the operands of its pieces would exceed the fast memory, or be too"
-                f" many: {kept}"
+                f" many: each piece adds to up to {format_bytes(sums)} of sums"
             )
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
 

@@ -44,8 +44,7 @@ _MEANINGS = {
 
 def figures_rest_on(costs: Sequence[Provenance]) -> str:
     """Return a sentence on the sources of times, traffic and energy."""
-    meaning = _MEANINGS[weakest(costs)]
-    return f"Times, traffic and energy are {meaning}; costs: {described(costs)}."
+    return f"Times, traffic and energy are {_MEANINGS[weakest(costs)]}; costs: {described(costs)}."
 
 
 def title(plan: PlanRecord) -> str:

@@ -173,9 +173,8 @@ def _points(graph: Graph, machine: Target | None) -> list[Point]:
 
 def _figures(graph: Graph, alive: Alive) -> list[Figure]:
     """Return the figures of a network: operators, multiply-accumulates, bytes by kind of tensor."""
-    how = f"{graph.precision}, batch {graph.batch}"
     figures = [
-        Figure("Operators", f"{len(graph.ops):,}", how),
+        Figure("Operators", f"{len(graph.ops):,}", f"{graph.precision}, batch {graph.batch}"),
         Figure("Multiply-accumulates", format_count(graph.macs)),
     ]
     for kind in TensorKind:

@@ -97,7 +97,6 @@ def mapping_page(
         both, everywhere = (DRAWN, DRAWN) if several else (BOTH, ALL)
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
         fronts = _front(front, unit) if several else []
-        schedule = [Legend(), _schedule(first, pool, axis)]
         batches = mini_batches(served, timings)
         met = [row[""] for row in batches.rows if row[""]]
         missed = f"{met.count('missed')} of {plural(len(met), 'deadline')} missed" if met else ""
@@ -112,22 +111,23 @@ def mapping_page(
             Section("", [Line(_AGAINST_PLANS)], both),
             Section("", [Line(figures_rest_on(first.costs), "strong")]),
             Section("Pareto front", fronts, BOTH),
-            Section("Schedule and bandwidth", schedule, DRAWN, _HINT),
+            Section(
+                "Schedule and bandwidth", [Legend(), _schedule(first, pool, axis)], DRAWN, _HINT
+            ),
             Section("", link),
             Section("Cores", [_cores(first)], both),
             Section("How it was found", [_totals(first)], both),
             Section("Mini-batches", [batches], BOTH),
         ]
 
-    jobs = plural(len(first.jobs), "job")
-    cores = plural(len(first.cores), "core")
-    far = reached(first.status, first.value, first.lower_bound)
     return Page(
-        f"Mapping of {shortened(networks) or jobs} to {cores}",
+        f"Mapping of {shortened(networks) or plural(len(first.jobs), 'job')}"
+        f" to {plural(len(first.cores), 'core')}",
         f"Which core runs each job, and in which order; all share {format_bandwidth(bandwidth)}",
         sections,
         axis,
-        f"{first.status}, makespan {format_seconds(first.makespan)}, {first.objective} {far}",
+        f"{first.status}, makespan {format_seconds(first.makespan)},"
+        f" {first.objective} {reached(first.status, first.value, first.lower_bound)}",
         lambda: first.as_json()["jobs"],
     )
 
@@ -169,8 +169,8 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: TimeAxis) -> Time
         }
         if pool is None:
             return facts
-        alone = format_seconds(float(pool.analysis.latency[job, core]))
-        return facts | {"network": pool.network[job], "alone": f"{alone} with enough bandwidth"}
+        alone = f"{format_seconds(pool.analysis.latency[job, core])} with enough bandwidth"
+        return facts | {"network": pool.network[job], "alone": alone}
 
     shapes = [
         Shape(start, end, core, core + 1, partial(tip, job, core, end - start), colours[job])

@@ -171,8 +171,7 @@ def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
             packed = answer.packings[bank.name]
             room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
             holds = room + plural(0 if packed.offsets is None else len(packed.offsets), "buffer")
-            peak = exact_bytes(packed.peak or 0)
-            figures.append(Figure(f"Peak of {bank.name}", peak, holds))
+            figures.append(Figure(f"Peak of {bank.name}", exact_bytes(packed.peak or 0), holds))
     return figures
 
 
@@ -261,9 +260,12 @@ def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
         Section("In bands", [_front_table(figures["front"])], BOTH, _TIME),
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
-    title = f"The arena of {figures['model']}"
-    axis = TimeAxis(last, label="instant")
-    return Page(title, "What lies where while each operator runs", lambda: sections, axis)
+    return Page(
+        f"The arena of {figures['model']}",
+        "What lies where while each operator runs",
+        lambda: sections,
+        TimeAxis(last, label="instant"),
+    )
 
 
 def _arena_rows(figures: Json) -> Iterator[tuple[str, str]]:

@@ -320,8 +320,8 @@ def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Pag
             f"{'-' * (seconds < 0)}{format_seconds(abs(seconds))}" if seconds else NOTHING
             for seconds in (s.rent, s.copies, s.slower)
         )
-        kernels = f"{s.start} to {s.end - 1}"
-        rows.append((s.where, kernels, str(s.uses), *times, saves * (s.where == "slow")))
+        saved_there = saves * (s.where == "slow")
+        rows.append((s.where, f"{s.start} to {s.end - 1}", str(s.uses), *times, saved_there))
     heads = ("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "~")
     rent = (
         "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the"

@@ -83,8 +83,6 @@ def plan_page(
         Seconds of planning, wall-clock and processor time; None for a plan read from a file.
     """
     objective, axis = plan.objective, plan_charts.time_axis(plan)
-    value = figures.objective_text(plan, objective.value)
-    far = reached(plan.status, objective.value, objective.lower_bound)
     late = f", {plural(plan.missed, 'deadline')} missed" if plan.missed else ""
     warning = uncounted(kind for network in plan.networks for kind in network.unknown)
 
@@ -160,8 +158,9 @@ def plan_page(
         plan.target.description,
         sections,
         axis,
-        f"{warning and f'{warning}. '}{plan.status}, {figures.objective_name(plan)} {value},"
-        f" {far}{late}",
+        f"{warning and f'{warning}. '}{plan.status}, {figures.objective_name(plan)}"
+        f" {figures.objective_text(plan, objective.value)},"
+        f" {reached(plan.status, objective.value, objective.lower_bound)}{late}",
         lambda: ({field: getattr(job, field) for field in fields} for job in plan.jobs),
     )
 

@@ -49,8 +49,9 @@ def run_page(model: str, result: Json, kernels: Sequence[Json]) -> Page:
         Section("Predicted against measured, by kernel", [_kernel_chart(timed)] if timed else []),
         Section("Longest kernels", [_kernels(kernels)]),
     ]
-    description = "Steps under a budget of fast memory, measured on this machine"
-    return Page(model, description, lambda: sections)
+    return Page(
+        model, "Steps under a budget of fast memory, measured on this machine", lambda: sections
+    )
 
 
 def _equality(result: Json) -> str:

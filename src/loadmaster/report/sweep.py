@@ -85,8 +85,8 @@ def sweep_page(sweep: Sweep) -> Page:
         for key, name in _OPTIONS.items()
         if sweep.options.get(key) not in (None, {})
     )
-    varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
-    about = f"{sweep.target.description}. {varied}"
+    varied = ", ".join(map(axis_title, sweep.axes))
+    about = f"{sweep.target.description}. Varied: {varied}; all else as below."
     name = f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
     notes = Notes(list(remarks(sweep)))
     costs = figures_rest_on(sweep.costs)
@@ -133,14 +133,13 @@ def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
         for point in sweep.points:
             if point.planned and sweep.group(point) == sweep.group(front[0]):
                 shown = _figures(sweep, point)
-                gap = shown[">gap"]
                 facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
                 marks.append(
                     Mark(
                         getattr(point, x) or 0.0,
                         getattr(point, y) or 0.0,
                         where(sweep, point),
-                        facts | {"above the bound": gap},
+                        facts | {"above the bound": shown[">gap"]},
                         number,
                         hollow=point not in front,
                         bound=point.lower_bound if y == "makespan" else None,

@@ -183,9 +183,8 @@ def _check_plan(
     )
     if not models:
         return counts, verify(plan)
-    graphs = reading.load(models)
     known = "these networks" if machine is None else f"these networks on {machine.name}"
-    return f"{counts}; it is one of {known}", verify_against(plan, graphs, machine)
+    return f"{counts}; it is one of {known}", verify_against(plan, reading.load(models), machine)
 
 
 def _check_packing(
