@@ -62,36 +62,6 @@ def _target_names() -> list[str]:
 
 
 Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=NETWORKS)]
-Batch = Annotated[
-    int | None,
-    option(
-        "N",
-        NETWORK,
-        "Leading dimension of the networks' inputs, or a torch factory's argument `batch`."
-        " Default: the file's or the factory's own.",
-        min=1,
-    ),
-]
-Dim = Annotated[
-    list[str] | None,
-    option(
-        "NAME=N",
-        NETWORK,
-        "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or"
-        " the value of an input of one element, such as `--value sr=16000`. May be repeated.",
-        "--dim",
-        "--value",
-    ),
-]
-Precision = Annotated[
-    str | None,
-    option(
-        "int8|fp16|fp32",
-        NETWORK,
-        "Plan floating-point tensors at this width; what is quantised in the file stays."
-        " Default: as the file has them.",
-    ),
-]
 MiniBatches = Annotated[
     int,
     option("N", NETWORK, "Instances of every network; they share its weights.", min=1),
@@ -104,7 +74,6 @@ def target_of(about: str) -> Any:
 
 
 _TARGET = "A bundled target (`loadmaster targets` lists them) or a file."
-MachineTarget = Annotated[str, target_of(_TARGET)]
 OptionalTarget = Annotated[
     str | None,
     target_of(f"{_TARGET} Default: none; the input must then say what everything costs."),
@@ -126,24 +95,6 @@ Memory = Annotated[
         MACHINE,
         "A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without"
         " BYTES it takes whatever is spilled. May be repeated.",
-    ),
-]
-Deadline = Annotated[
-    list[str] | None,
-    option(
-        "NAME=S",
-        GOAL,
-        "A network's mini-batches are due so long after release, such as `resnet50=8ms`. Default:"
-        " never due.",
-    ),
-]
-Period = Annotated[
-    list[str] | None,
-    option(
-        "NAME=S",
-        GOAL,
-        "Mini-batch k of a network is released at k times this, such as `resnet50=5ms`. Default:"
-        " all at once.",
     ),
 ]
 EffortLevel = Annotated[
@@ -169,10 +120,6 @@ Seed = Annotated[
     option("N", SEARCH, "Same input and seed, same answer.", min=0, max=2**63 - 1),
 ]
 Threads = Annotated[int, option("N", SEARCH, "Use up to so many threads.", min=1)]
-NoReport = Annotated[
-    bool,
-    option(None, OUTPUT, "Of the files, write data only, no page to look at.", "--no-report"),
-]
 
 
 def out_to(files: str, metavar: str = "DIR") -> Any:
@@ -228,9 +175,36 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 class Reading:
     """The options for reading networks."""
 
-    batch: Batch = None
-    dims: Dim = None
-    precision: Precision = None
+    batch: Annotated[
+        int | None,
+        option(
+            "N",
+            NETWORK,
+            "Leading dimension of the networks' inputs, or a torch factory's argument `batch`."
+            " Default: the file's or the factory's own.",
+            min=1,
+        ),
+    ] = None
+    dims: Annotated[
+        list[str] | None,
+        option(
+            "NAME=N",
+            NETWORK,
+            "Size of a symbolic dimension, of `INPUT.AXIS`, or an argument of a torch factory; or"
+            " the value of an input of one element, such as `--value sr=16000`. May be repeated.",
+            "--dim",
+            "--value",
+        ),
+    ] = None
+    precision: Annotated[
+        str | None,
+        option(
+            "int8|fp16|fp32",
+            NETWORK,
+            "Plan floating-point tensors at this width; what is quantised in the file stays."
+            " Default: as the file has them.",
+        ),
+    ] = None
     training: Annotated[
         bool,
         option(
@@ -258,7 +232,7 @@ class Reading:
 class MachineOptions:
     """The options for the target machine."""
 
-    target: MachineTarget
+    target: Annotated[str, target_of(_TARGET)]
     overrides: Overrides = None
 
     def read(self) -> Target:
@@ -272,8 +246,24 @@ class MachineOptions:
 class TimingOptions:
     """The options for periods and deadlines of mini-batches."""
 
-    deadline: Deadline = None
-    period: Period = None
+    deadline: Annotated[
+        list[str] | None,
+        option(
+            "NAME=S",
+            GOAL,
+            "A network's mini-batches are due so long after release, such as `resnet50=8ms`."
+            " Default: never due.",
+        ),
+    ] = None
+    period: Annotated[
+        list[str] | None,
+        option(
+            "NAME=S",
+            GOAL,
+            "Mini-batch k of a network is released at k times this, such as `resnet50=5ms`."
+            " Default: all at once.",
+        ),
+    ] = None
 
     def arguments(self, error: type[LoadmasterError]) -> dict[str, dict[str, float]]:
         """Return the keyword arguments for functions such as `loadmaster.plan`: seconds by

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from loadmaster.cli.options import OUTPUT, NoReport, option
+from loadmaster.cli.options import OUTPUT, option
 from loadmaster.cli.printing import print_tables, say
 from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
@@ -62,7 +62,10 @@ class Output:
 class PageOutput(Output):
     """The options of commands that can also write a page."""
 
-    no_report: NoReport = False
+    no_report: Annotated[
+        bool,
+        option(None, OUTPUT, "Of the files, write data only, no page to look at.", "--no-report"),
+    ] = False
 
     @deferred_interrupts()
     def publish(

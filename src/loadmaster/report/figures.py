@@ -71,8 +71,10 @@ def gain(plan: PlanRecord) -> str:
     empty if this is the separate plan."""
     if len(plan.search) < 2:
         return ""
-    values = (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
-    separate, together, best = (objective_text(plan, value) for value in values)
+    separate, together, best = (
+        objective_text(plan, value)
+        for value in (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
+    )
     return (
         f"Planned separately {separate}, together {together}, at best {best}"
         f" ({objective_name(plan)})."
