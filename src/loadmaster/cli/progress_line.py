@@ -71,11 +71,15 @@ class LateProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
         # Lines in a file or a pipe cannot be removed, so write few.
         self._bar = Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
         )
         self._bar.add_task("", total=None)
         self._bar.start()

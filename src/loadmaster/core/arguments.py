@@ -142,7 +142,6 @@ _TITLES: dict[Any, str] = {
     Integral: "a whole number",
     Real: "a number",
     str: "text",
-    Path: "a path",
     PathLike: "a path",
     Callable: "a function",
     Iterable: "a list",

@@ -223,10 +223,15 @@ def _cores(mapping: JobMapping) -> Table:
         mine = np.flatnonzero(mapping.core == core)
         busy = float((mapping.end[mine] - mapping.start[mine]).sum() / whole)
         mine = mine[np.argsort(mapping.start[mine], kind="stable")]
-        jobs = shortened([mapping.jobs[job] for job in mine])
-        rows.append((name, f"{len(mine):,}", Share(busy), jobs))
-    found = table(("Core", ">Jobs", ">Busy", "~First jobs"), rows)
-    return replace(found, limit=_CORES_SHOWN, width=24)
+        rows.append(
+            {
+                "Core": name,
+                ">Jobs": f"{len(mine):,}",
+                ">Busy": Share(busy),
+                "~First jobs": shortened([mapping.jobs[job] for job in mine]),
+            }
+        )
+    return Table(rows, limit=_CORES_SHOWN, width=24)
 
 
 def _totals(mapping: JobMapping) -> Table:

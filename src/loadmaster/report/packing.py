@@ -276,7 +276,9 @@ def _arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
     after = figures["measured"]
     less = f", {1 - head / before:.1%} less" if head < before else ""
     yield "Status", figures["status"]
-    yield "Planned", _tensors_text(figures)
+    shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
+    fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
+    yield "Planned", f"{figures['tensors']} tensors{shared}{fixed}"
     yield "Head before", exact_bytes(before)
     yield "Head", f"{exact_bytes(head)}{less}"
     yield "Lower bound", exact_bytes(figures["lower_bound"])
@@ -357,19 +359,10 @@ def _arena_notes(figures: Json) -> Iterator[str]:
         )
 
 
-def _tensors_text(figures: Json) -> str:
-    """Describe the planned tensors: how many, in place, and fixed by the file."""
-    shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
-    fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
-    return f"{figures['tensors']} tensors{shared}{fixed}"
-
-
 def _scratch_text(figures: Json) -> str:
     """Describe the scratch buffers and the source of their sizes."""
     sizes = [each["bytes"] for each in figures["scratch_buffers"]]
-    source = figures["scratch"]
+    source = _SOURCES[figures["scratch"]]
     if sizes:
-        found = f"{len(sizes)} buffers, the largest of {max(sizes)} bytes, "
-    else:
-        found = "" if source == "unknown" else "none, "
-    return found + _SOURCES[source]
+        return f"{len(sizes)} buffers, the largest of {max(sizes)} bytes, {source}"
+    return source if figures["scratch"] == "unknown" else f"none, {source}"

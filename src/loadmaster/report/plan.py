@@ -220,12 +220,9 @@ def _use_table(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
 def _cores(plan: PlanRecord) -> Table:
     """Make a table of each core's utilisation over the makespan."""
     whole = plan.metrics.makespan.value or 1.0
-    jobs: dict[str, list[PlannedJob]] = defaultdict(list)
-    for job in plan.jobs:
-        jobs[job.core].append(job)
     rows = []
     for core in plan.target.cores:
-        mine = jobs[core.name]
+        mine = [job for job in plan.jobs if job.core == core.name]
         computing = plan.metrics.utilisation.get(core.name, Rate(0.0, 1.0))
         rows.append(
             {

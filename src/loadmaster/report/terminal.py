@@ -50,7 +50,7 @@ def _renderables(part: PagePart) -> list[RenderableType]:
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_row(*map(_table, tables))
             return [grid]
-        case Table() if part.limit != 0:
+        case Table():
             return [_table(part), *([_text(part.rest)] if part.rest else [])]
     return []
 
