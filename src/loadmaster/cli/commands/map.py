@@ -103,7 +103,7 @@ def map_command(
     times: TimingOptions,
     priority: Annotated[
         list[str] | None,
-        option("NAME=X", GOAL, "How much a second counts that a job of a network is late. Default: 1."),
+        option("NAME=X", GOAL, "What a second counts that a job of a network is late. Default: 1."),
     ] = None,
     strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
     samples: Annotated[
