@@ -195,8 +195,8 @@ class StepSummary:
     Attributes
     ----------
     budget, planned_peak, moved_bytes
-        Bytes of fast memory allowed (None: no limit) and used at most, and bytes copied in both
-        directions.
+        Bytes of fast memory allowed (None: no limit) and used at most, and bytes that plans copy in
+        both directions.
     predicted_step_seconds
         Predicted seconds of all planned graphs.
     fallbacks
