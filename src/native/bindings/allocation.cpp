@@ -42,9 +42,9 @@ Packed packed(Allocation &&answer) {
         : answer.proof == Proof::pairs              ? "pairs"
         : answer.proof == Proof::exhausted          ? "exhausted"
                                                     : "";
-    return {name_of(answer.status), found ? column(std::move(answer.offset)) : nb::none(),
+    return {name_of(answer.status), found ? to_numpy(std::move(answer.offset)) : nb::none(),
         answer.peak, answer.bound, counted(answer.counters), answer.interrupted, proof,
-        answer.load.instant, column(std::move(answer.witnesses))};
+        answer.load.instant, to_numpy(std::move(answer.witnesses))};
 }
 
 template <typename Row> void read_rows(const std::optional<Rows> &rows, std::vector<Row> &to) {
@@ -65,7 +65,7 @@ template <typename Row> nb::object rows_of(const std::vector<Row> &rows) {
 nb::tuple columns_of(const Buffers &buffers, std::span<const std::int64_t> hint,
     const std::vector<InPlace> &in_place, const std::optional<std::vector<Pair>> &conflicts) {
     const auto copied = [](std::span<const std::int64_t> values) {
-        return column(std::vector<std::int64_t>(values.begin(), values.end()));
+        return to_numpy(std::vector<std::int64_t>(values.begin(), values.end()));
     };
     return nb::make_tuple(copied(buffers.size), copied(buffers.alignment), copied(buffers.pin),
         copied(hint), copied(buffers.first), copied(buffers.begin), copied(buffers.end),
@@ -185,12 +185,12 @@ class PackingProblem {
             place.push_back(merged.place(b)), lift.push_back(merged.lift(b));
         return nb::make_tuple(columns_of(merged.buffers(), merged.rewritten.hint(), merged.in_place,
                                   merged.conflicts),
-            column(std::move(place)), column(std::move(lift)));
+            to_numpy(std::move(place)), to_numpy(std::move(lift)));
     }
 
     nb::object orders() const {
         nb::list found;
-        for (auto &order : first_fit_orders(buffers())) found.append(column(std::move(order)));
+        for (auto &order : first_fit_orders(buffers())) found.append(to_numpy(std::move(order)));
         return found;
     }
 
@@ -221,7 +221,7 @@ class PackingProblem {
         const Status status = !found.packed ? Status::infeasible
             : found.peak == bound           ? Status::optimal
                                             : Status::feasible;
-        return {name_of(status), column(std::move(found.offset)), found.peak, bound, {},
+        return {name_of(status), to_numpy(std::move(found.offset)), found.peak, bound, {},
             budget.interrupted()};
     }
 
@@ -242,8 +242,8 @@ class PackingProblem {
                 ? minimise(buffers(), from, settings, budget)
                 : fit(buffers(), from, std::min(capacity, kLargestTotal), settings, budget);
         }
-        return {name_of(answer.status), column(std::move(answer.offset)), answer.peak, answer.bound,
-            counted({budget.nodes()}), budget.interrupted()};
+        return {name_of(answer.status), to_numpy(std::move(answer.offset)), answer.peak,
+            answer.bound, counted({budget.nodes()}), budget.interrupted()};
     }
 
     Packed telamalloc(std::int64_t capacity, std::int64_t steps, const TelamallocFeatures *features,
@@ -261,7 +261,7 @@ class PackingProblem {
             counts = search.counts();
             offset = search.offsets();
         }
-        return {name_of(found ? Status::feasible : Status::unknown), column(std::move(offset)),
+        return {name_of(found ? Status::feasible : Status::unknown), to_numpy(std::move(offset)),
             capacity, 0, counted(counts), budget.interrupted()};
     }
 
@@ -279,7 +279,7 @@ class PackingProblem {
         }
         const std::size_t rows = samples.cost.size();
         return {to_numpy(std::move(samples.features), {rows, Telamalloc::kTargetFeatures}),
-            column(std::move(samples.cost)), column(std::move(samples.group)),
+            to_numpy(std::move(samples.cost)), to_numpy(std::move(samples.group)),
             budget.interrupted()};
     }
 
@@ -312,7 +312,7 @@ class PackingProblem {
             peak = reduced.peak(offset);
             offset = reduced.offsets(merged, offset);
         }
-        return {name_of(Status::feasible), column(std::move(offset)), peak};
+        return {name_of(Status::feasible), to_numpy(std::move(offset)), peak};
     }
 
     Ints arrays_[9];
@@ -334,8 +334,8 @@ void bind_allocation(nb::module_ &module) {
         .def_rw("unstick", &TelamallocFeatures::unstick)
         .def_rw("lowest", &TelamallocFeatures::lowest);
     nb::class_<RegressionTrees>(module, "RegressionTrees")
-        .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), nb::arg("root"), nb::arg("feature"),
-            nb::arg("left"), nb::arg("right"), nb::arg("threshold"), nb::arg("value"));
+        .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), "root"_a, "feature"_a, "left"_a,
+            "right"_a, "threshold"_a, "value"_a);
     nb::class_<Packed>(module, "Packed")
         .def_ro("status", &Packed::status)
         .def_ro("offsets", &Packed::offsets)
@@ -355,30 +355,24 @@ void bind_allocation(nb::module_ &module) {
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, const std::optional<Ints> &,
                  const std::optional<Rows> &, const std::optional<Rows> &,
                  const std::optional<Rows> &, const std::optional<Rows> &>(),
-            nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"),
-            nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::kw_only(),
-            nb::arg("hint") = nb::none(), nb::arg("aliases") = nb::none(),
-            nb::arg("reserved") = nb::none(), nb::arg("in_place") = nb::none(),
-            nb::arg("conflicts") = nb::none())
-        .def("allocate", &PackingProblem::allocate, nb::arg("capacity"), nb::kw_only(),
-            nb::arg("seed") = 0, nb::arg("threads") = 1, nb::arg("seconds") = kForever,
-            nb::arg("until_deadline") = false, nb::arg("work") = 100.0,
-            nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
-        .def("bound", &PackingProblem::bound, nb::arg("capacity") = -1)
+            "size"_a, "alignment"_a, "pin"_a, "first"_a, "begin"_a, "end"_a, "low"_a, "high"_a,
+            nb::kw_only(), "hint"_a = nb::none(), "aliases"_a = nb::none(),
+            "reserved"_a = nb::none(), "in_place"_a = nb::none(), "conflicts"_a = nb::none())
+        .def("allocate", &PackingProblem::allocate, "capacity"_a, nb::kw_only(), "seed"_a = 0,
+            "threads"_a = 1, "seconds"_a = kForever, "until_deadline"_a = false, "work"_a = 100.0,
+            "strategy"_a = "auto", "own"_a = nb::none())
+        .def("bound", &PackingProblem::bound, "capacity"_a = -1)
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)
-        .def("place_in_order", &PackingProblem::place_in_order, nb::arg("order"),
-            nb::arg("best_fit") = false)
-        .def("place_what_fits", &PackingProblem::place_what_fits, nb::arg("order"),
-            nb::arg("capacity"))
-        .def("greedy", &PackingProblem::greedy, nb::kw_only(), nb::arg("seconds") = kForever,
-            nb::arg("enough") = 0)
-        .def("exact", &PackingProblem::exact, nb::arg("capacity"), nb::arg("start") = nb::none(),
-            nb::kw_only(), nb::arg("nodes") = -1, nb::arg("seconds") = kForever,
-            nb::arg("seed") = 0, nb::arg("threads") = 1)
-        .def("telamalloc", &PackingProblem::telamalloc, nb::arg("capacity"), nb::kw_only(),
-            nb::arg("steps"), nb::arg("features") = nb::none(), nb::arg("patience") = 200,
-            nb::arg("seconds") = kForever, nb::arg("trees") = nb::none())
-        .def("record_backtracks", &PackingProblem::record_backtracks, nb::arg("capacity"),
-            nb::kw_only(), nb::arg("steps"), nb::arg("every"), nb::arg("horizon"));
+        .def("place_in_order", &PackingProblem::place_in_order, "order"_a, "best_fit"_a = false)
+        .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a)
+        .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kForever,
+            "enough"_a = 0)
+        .def("exact", &PackingProblem::exact, "capacity"_a, "start"_a = nb::none(), nb::kw_only(),
+            "nodes"_a = -1, "seconds"_a = kForever, "seed"_a = 0, "threads"_a = 1)
+        .def("telamalloc", &PackingProblem::telamalloc, "capacity"_a, nb::kw_only(), "steps"_a,
+            "features"_a = nb::none(), "patience"_a = 200, "seconds"_a = kForever,
+            "trees"_a = nb::none())
+        .def("record_backtracks", &PackingProblem::record_backtracks, "capacity"_a, nb::kw_only(),
+            "steps"_a, "every"_a, "horizon"_a);
 }

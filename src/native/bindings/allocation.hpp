@@ -26,11 +26,6 @@ inline const char *name_of(Status status) {
     }
 }
 
-template <typename T> nanobind::object column(std::vector<T> &&values) {
-    const std::size_t count = values.size();
-    return to_numpy(std::move(values), {count});
-}
-
 // What a search counted, by name; what it did not do is left out.
 inline nanobind::dict counted(const Counters &counters) {
     nanobind::dict found;

@@ -41,8 +41,7 @@ nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &s
         nb::gil_scoped_release release;
         small = allocate_small(buffers);
     }
-    return nb::make_tuple(
-        to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound);
+    return nb::make_tuple(to_numpy(std::move(small.offset)), small.peak, small.bound);
 }
 
 bool py_packing_holds(
@@ -61,8 +60,7 @@ bool py_packing_holds(
 
 void bind_allocation_policy(nb::module_ &module) {
     module.attr("LOADMASTER_ALLOCATE") = reinterpret_cast<std::uintptr_t>(&loadmaster_allocate);
-    module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"),
-        nb::arg("size"), nb::arg("offset"), nb::arg("peak"));
     module.def(
-        "allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
+        "packing_holds", &py_packing_holds, "lower"_a, "upper"_a, "size"_a, "offset"_a, "peak"_a);
+    module.def("allocate_small", &py_allocate_small, "lower"_a, "upper"_a, "size"_a);
 }

@@ -16,6 +16,9 @@
 
 namespace loadmaster {
 
+// Names of arguments: "name"_a.
+using namespace nanobind::literals;
+
 template <typename T, int Dimensions>
 using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c_contig,
     nanobind::device::cpu>;
@@ -32,6 +35,11 @@ nanobind::object to_numpy(std::vector<T> &&values, std::initializer_list<std::si
     nanobind::capsule capsule(
         owner.release(), [](void *held) noexcept { delete static_cast<std::vector<T> *>(held); });
     return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(data, shape, capsule));
+}
+
+template <typename T> nanobind::object to_numpy(std::vector<T> &&values) {
+    const std::size_t count = values.size();
+    return to_numpy(std::move(values), {count});
 }
 
 } // namespace loadmaster

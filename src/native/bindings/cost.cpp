@@ -72,9 +72,7 @@ nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> 
 } // namespace
 
 void bind_cost(nb::module_ &module) {
-    module.def("choose_tilings", &choose_tilings, nb::kw_only(), nb::arg("nests"), nb::arg("rate"),
-        nb::arg("capacity"), nb::arg("style"), nb::arg("shapes"), nb::arg("clock"),
-        nb::arg("local_buffer"), nb::arg("network"), nb::arg("loading"), nb::arg("prices"),
-        nb::arg("read"), nb::arg("write"), nb::arg("burst"), nb::arg("accumulator"),
-        nb::arg("whole"));
+    module.def("choose_tilings", &choose_tilings, nb::kw_only(), "nests"_a, "rate"_a, "capacity"_a,
+        "style"_a, "shapes"_a, "clock"_a, "local_buffer"_a, "network"_a, "loading"_a, "prices"_a,
+        "read"_a, "write"_a, "burst"_a, "accumulator"_a, "whole"_a);
 }

@@ -86,8 +86,7 @@ class CutProblem {
             nb::gil_scoped_release release;
             option = cutting::improve(network_, most);
         }
-        const std::size_t operators = option.size();
-        return to_numpy(std::move(option), {operators});
+        return to_numpy(std::move(option));
     }
 
     double makespan(const Ints &option) const {
@@ -270,26 +269,21 @@ void bind_cutting(nb::module_ &module) {
     nb::class_<CutProblem>(module, "CutProblem")
         .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats,
                  Floats, double, Ints, Ints, std::int64_t>(),
-            nb::kw_only(), nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"),
-            nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
-            nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"),
-            nb::arg("copied"), nb::arg("given"), nb::arg("room"), nb::arg("mini_batches"))
-        .def("improve", &CutProblem::improve, nb::arg("most"))
-        .def("makespan", &CutProblem::makespan, nb::arg("option"));
+            nb::kw_only(), "option_first"_a, "piece_first"_a, "need_first"_a, "alone"_a, "link"_a,
+            "made"_a, "needed"_a, "source_first"_a, "source"_a, "fetch"_a, "stream"_a, "copied"_a,
+            "given"_a, "room"_a, "mini_batches"_a)
+        .def("improve", &CutProblem::improve, "most"_a)
+        .def("makespan", &CutProblem::makespan, "option"_a);
     nb::class_<BandProblem>(module, "BandProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,
                  Ints>(),
-            nb::kw_only(), nb::arg("read_first"), nb::arg("read"), nb::arg("read_bytes"),
-            nb::arg("write_first"), nb::arg("write"), nb::arg("bytes"), nb::arg("kind"),
-            nb::arg("output"), nb::arg("extent"), nb::arg("step"), nb::arg("rows"), nb::arg("edge"),
-            nb::arg("edges"))
-        .def("ends", &BandProblem::ends, nb::arg("first"), nb::arg("last"), nb::arg("bands"),
-            nb::arg("columns"))
-        .def("column_tiles", &BandProblem::column_tiles, nb::arg("first"), nb::arg("last"),
-            nb::arg("column_tiles"), nb::arg("columns"))
-        .def("best", &BandProblem::best, nb::kw_only(), nb::arg("way_first"), nb::arg("bands"),
-            nb::arg("channels"), nb::arg("beside"), nb::arg("alone"), nb::arg("refill"),
-            nb::arg("by_channel"), nb::arg("plain_pieces"), nb::arg("plain_times"),
-            nb::arg("cores"), nb::arg("alignment"), nb::arg("bytes_of_piece"), nb::arg("price"),
-            nb::arg("pipelined"), nb::arg("rooms"), nb::arg("column_tiles"));
+            nb::kw_only(), "read_first"_a, "read"_a, "read_bytes"_a, "write_first"_a, "write"_a,
+            "bytes"_a, "kind"_a, "output"_a, "extent"_a, "step"_a, "rows"_a, "edge"_a, "edges"_a)
+        .def("ends", &BandProblem::ends, "first"_a, "last"_a, "bands"_a, "columns"_a)
+        .def("column_tiles", &BandProblem::column_tiles, "first"_a, "last"_a, "column_tiles"_a,
+            "columns"_a)
+        .def("best", &BandProblem::best, nb::kw_only(), "way_first"_a, "bands"_a, "channels"_a,
+            "beside"_a, "alone"_a, "refill"_a, "by_channel"_a, "plain_pieces"_a, "plain_times"_a,
+            "cores"_a, "alignment"_a, "bytes_of_piece"_a, "price"_a, "pipelined"_a, "rooms"_a,
+            "column_tiles"_a);
 }

@@ -127,15 +127,11 @@ class JointProblem {
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
-        const std::size_t count = tensor.size(), tasks = admission.start.size(),
-                          copies = admission.copies.size();
-        return {admission.makespan, to_numpy(std::move(admission.core), {work_.jobs}),
-            to_numpy(std::move(admission.start), {tasks}),
-            to_numpy(std::move(admission.end), {tasks}),
-            to_numpy(std::move(admission.copies), {copies}),
-            to_numpy(std::move(admission.outward), {copies}), to_numpy(std::move(tensor), {count}),
-            to_numpy(std::move(stays.row_stay), {work_.row_job.size()}),
-            to_numpy(std::move(stays.in_main), {work_.tensors})};
+        return {admission.makespan, to_numpy(std::move(admission.core)),
+            to_numpy(std::move(admission.start)), to_numpy(std::move(admission.end)),
+            to_numpy(std::move(admission.copies)), to_numpy(std::move(admission.outward)),
+            to_numpy(std::move(tensor)), to_numpy(std::move(stays.row_stay)),
+            to_numpy(std::move(stays.in_main))};
     }
 
     // Keys raised to those of the jobs that each depends on, which all come before it.
@@ -148,7 +144,7 @@ class JointProblem {
                 double &later = raised[work_.successors.next[i]];
                 later = std::max(later, raised[job]);
             }
-        return to_numpy(std::move(raised), {work_.jobs});
+        return to_numpy(std::move(raised));
     }
 
   private:
@@ -219,12 +215,10 @@ void bind_joint(nb::module_ &module) {
         .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags,
                  const TaskGraph &, Ints, Ints, Table, Floats, Flags, Floats, Floats, Floats,
                  std::int64_t, bool>(),
-            nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"),
-            nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"), nb::arg("padded_bytes"),
-            nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"),
-            nb::arg("available"), nb::arg("energy_penalty"), nb::arg("width"), nb::arg("urgent"),
-            nb::arg("read"), nb::arg("write"), nb::arg("engine"), nb::arg("capacity"),
-            nb::arg("in_place"))
-        .def("after_sources", &JointProblem::after_sources, nb::arg("keys"))
-        .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
+            nb::kw_only(), "compute"_a, "row_job"_a, "row_tensor"_a, "row_write"_a, "moved"_a,
+            "bytes"_a, "padded_bytes"_a, "producer"_a, "output"_a, "graph"_a, "release"_a,
+            "available"_a, "energy_penalty"_a, "width"_a, "urgent"_a, "read"_a, "write"_a,
+            "engine"_a, "capacity"_a, "in_place"_a)
+        .def("after_sources", &JointProblem::after_sources, "keys"_a)
+        .def("evaluate", &JointProblem::evaluate, "order"_a, "options"_a);
 }

@@ -83,7 +83,7 @@ class MappingGroup {
             nb::gil_scoped_release release;
             makespans_on_threads(group_, queues.data(), result.size(), threads, result.data());
         }
-        return to_numpy(std::move(result), {queues.shape(0)});
+        return to_numpy(std::move(result));
     }
 
     nb::object decode(const Cores &core, const Priorities &priority) const {
@@ -104,7 +104,7 @@ class MappingGroup {
             mapping::scores(group_, core.data(), priority.data(), result.size(), objective_,
                 threads, result.data());
         }
-        return to_numpy(std::move(result), {core.shape(0)});
+        return to_numpy(std::move(result));
     }
 
     Evolution evolve(const Cores &core, const Priorities &priority, const Floats &score,
@@ -129,10 +129,10 @@ class MappingGroup {
                 history = mapping::evolve(group_, population, rates, objective_, first_generation,
                     generations, seed, threads);
         }
-        const std::size_t rows = core.shape(0), jobs = core.shape(1), lived = history.size();
+        const std::size_t rows = core.shape(0), jobs = core.shape(1);
         return {to_numpy(std::move(population.core), {rows, jobs}),
             to_numpy(std::move(population.priority), {rows, jobs}),
-            to_numpy(std::move(population.score), {rows}), to_numpy(std::move(history), {lived})};
+            to_numpy(std::move(population.score)), to_numpy(std::move(history))};
     }
 
     Walks anneal(const Queues &queues, const Queues &best, const Floats &score,
@@ -170,8 +170,8 @@ class MappingGroup {
             });
         }
         return {to_numpy(std::move(now), {walks, length}),
-            to_numpy(std::move(found), {walks, length}), to_numpy(std::move(scored), {walks}),
-            to_numpy(std::move(least), {walks}),
+            to_numpy(std::move(found), {walks, length}), to_numpy(std::move(scored)),
+            to_numpy(std::move(least)),
             std::accumulate(tried.begin(), tried.end(), std::int64_t{0})};
     }
 
@@ -249,9 +249,8 @@ class ConfigurationPricing {
             found = best_configurations(
                 {view(worth), view(demand_), view(count_), view(cores_)}, grid_, nodes);
         }
-        const std::size_t length = found.within_jobs.size();
-        return {found.within, found.beyond, to_numpy(std::move(found.within_jobs), {length}),
-            to_numpy(std::move(found.beyond_jobs), {length})};
+        return {found.within, found.beyond, to_numpy(std::move(found.within_jobs)),
+            to_numpy(std::move(found.beyond_jobs))};
     }
 
   private:
@@ -276,20 +275,17 @@ void bind_mapping(nb::module_ &module) {
         .def_ro("tried", &Walks::tried);
     nb::class_<MappingGroup>(module, "MappingGroup")
         .def(nb::init<const Table &, const Table &, const std::optional<Table> &, double, double>(),
-            nb::arg("latency"), nb::arg("demand"), nb::arg("energy").none() = nb::none(),
-            nb::kw_only(), nb::arg("time_weight") = 1.0, nb::arg("energy_weight") = 0.0)
-        .def("makespans", &MappingGroup::makespans, nb::arg("queues"), nb::arg("threads") = 1)
-        .def("decode", &MappingGroup::decode, nb::arg("core"), nb::arg("priority"))
-        .def("scores", &MappingGroup::scores, nb::arg("core"), nb::arg("priority"),
-            nb::arg("threads") = 1)
-        .def("evolve", &MappingGroup::evolve, nb::arg("core"), nb::arg("priority"),
-            nb::arg("score"), nb::kw_only(), nb::arg("mutation"), nb::arg("crossover_gen"),
-            nb::arg("crossover_rg"), nb::arg("crossover_accel"), nb::arg("elites"),
-            nb::arg("parents"), nb::arg("first_generation"), nb::arg("generations"),
-            nb::arg("seed"), nb::arg("threads"))
-        .def("anneal", &MappingGroup::anneal, nb::arg("queues"), nb::arg("best"), nb::arg("score"),
-            nb::arg("best_score"), nb::kw_only(), nb::arg("temperature"), nb::arg("samples"),
-            nb::arg("target"), nb::arg("seed"), nb::arg("stream"), nb::arg("threads"));
+            "latency"_a, "demand"_a, "energy"_a.none() = nb::none(), nb::kw_only(),
+            "time_weight"_a = 1.0, "energy_weight"_a = 0.0)
+        .def("makespans", &MappingGroup::makespans, "queues"_a, "threads"_a = 1)
+        .def("decode", &MappingGroup::decode, "core"_a, "priority"_a)
+        .def("scores", &MappingGroup::scores, "core"_a, "priority"_a, "threads"_a = 1)
+        .def("evolve", &MappingGroup::evolve, "core"_a, "priority"_a, "score"_a, nb::kw_only(),
+            "mutation"_a, "crossover_gen"_a, "crossover_rg"_a, "crossover_accel"_a, "elites"_a,
+            "parents"_a, "first_generation"_a, "generations"_a, "seed"_a, "threads"_a)
+        .def("anneal", &MappingGroup::anneal, "queues"_a, "best"_a, "score"_a, "best_score"_a,
+            nb::kw_only(), "temperature"_a, "samples"_a, "target"_a, "seed"_a, "stream"_a,
+            "threads"_a);
     nb::class_<BestConfigurations>(module, "BestConfigurations")
         .def_ro("within", &BestConfigurations::within)
         .def_ro("beyond", &BestConfigurations::beyond)
@@ -297,6 +293,6 @@ void bind_mapping(nb::module_ &module) {
         .def_ro("beyond_jobs", &BestConfigurations::beyond_jobs);
     nb::class_<ConfigurationPricing>(module, "ConfigurationPricing")
         .def(nb::init<Table, Array<std::int32_t, 1>, Array<std::int32_t, 1>, std::int32_t>(),
-            nb::arg("demand"), nb::arg("count"), nb::arg("cores"), nb::arg("grid"))
-        .def("best", &ConfigurationPricing::best, nb::arg("worth"), nb::arg("nodes"));
+            "demand"_a, "count"_a, "cores"_a, "grid"_a)
+        .def("best", &ConfigurationPricing::best, "worth"_a, "nodes"_a);
 }

@@ -45,10 +45,9 @@ class TensorPaths {
         require(
             fast_.size() == stays_.size(), "paths: fast and stays must have an element per use");
     }
-    TensorPaths(Paths &&paths, std::size_t uses, std::size_t tensors)
-        : TensorPaths(to_numpy(std::move(paths.fast), {uses}),
-              to_numpy(std::move(paths.stays), {uses}),
-              to_numpy(std::move(paths.tail), {tensors})) {}
+    TensorPaths(Paths &&paths)
+        : TensorPaths(to_numpy(std::move(paths.fast)), to_numpy(std::move(paths.stays)),
+              to_numpy(std::move(paths.tail))) {}
 
     PathsView views() const { return {view(fast_), view(stays_), view(tail_)}; }
     Paths copy() const {
@@ -166,8 +165,7 @@ class PlacementProblem {
             found = placement::search_addresses(
                 schedule, view(offsets), capacity, alignment, goal, seed, budget);
         }
-        const std::size_t count = found.offset.size();
-        return {to_numpy(std::move(found.offset), {count}), budget.stopped()};
+        return {to_numpy(std::move(found.offset)), budget.stopped()};
     }
 
     FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base,
@@ -189,8 +187,7 @@ class PlacementProblem {
         }
         const double reached = found.seconds;
         const std::int64_t rounds = found.rounds;
-        return {{std::move(found), uses(), tensors()}, reached, budget.nodes(), rounds,
-            budget.stopped()};
+        return {std::move(found), reached, budget.nodes(), rounds, budget.stopped()};
     }
 
   private:
@@ -214,13 +211,10 @@ class PlacementProblem {
             stay_start.push_back(block.start);
             stay_end.push_back(block.end);
         }
-        const std::size_t count = tensor.size(), stays = stay_tensor.size();
-        return {seconds, to_numpy(std::move(tensor), {count}),
-            to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
-            to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}),
-            to_numpy(std::move(stay_tensor), {stays}), to_numpy(std::move(stay_start), {stays}),
-            to_numpy(std::move(stay_end), {stays}),
-            to_numpy(std::vector(schedule.algorithms()), {kernels()})};
+        return {seconds, to_numpy(std::move(tensor)), to_numpy(std::move(to_fast)),
+            to_numpy(std::move(start)), to_numpy(std::move(end)), to_numpy(std::move(due)),
+            to_numpy(std::move(stay_tensor)), to_numpy(std::move(stay_start)),
+            to_numpy(std::move(stay_end)), to_numpy(std::vector(schedule.algorithms()))};
     }
 
     void check(const Schedule &schedule, const Ints &offsets) const {
@@ -355,22 +349,21 @@ class PlacementProblem {
 
 void bind_placement(nb::module_ &module) {
     nb::class_<TensorPaths>(module, "TensorPaths")
-        .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("fast"), nb::arg("stays"),
-            nb::arg("tail"))
+        .def(nb::init<nb::object, nb::object, nb::object>(), "fast"_a, "stays"_a, "tail"_a)
         .def_ro("fast", &TensorPaths::fast)
         .def_ro("stays", &TensorPaths::stays)
         .def_ro("tail", &TensorPaths::tail);
     nb::class_<CopyEngines>(module, "CopyEngines")
         .def(nb::init<Floats, Floats, Floats, Floats, double, bool, bool>(), nb::kw_only(),
-            nb::arg("block_in"), nb::arg("block_out"), nb::arg("overlap_in"),
-            nb::arg("overlap_out"), nb::arg("drain"), nb::arg("shared"), nb::arg("overlaps"));
+            "block_in"_a, "block_out"_a, "overlap_in"_a, "overlap_out"_a, "drain"_a, "shared"_a,
+            "overlaps"_a);
     nb::class_<UsePrices>(module, "UsePrices")
         .def(
             "__init__",
             [](UsePrices *self, Floats memory, Floats fast, Floats slow) {
                 new (self) UsePrices{memory, fast, slow};
             },
-            nb::kw_only(), nb::arg("memory"), nb::arg("fast"), nb::arg("slow"));
+            nb::kw_only(), "memory"_a, "fast"_a, "slow"_a);
     nb::class_<ScheduledCopies>(module, "ScheduledCopies")
         .def_ro("seconds", &ScheduledCopies::seconds)
         .def_ro("tensor", &ScheduledCopies::tensor)
@@ -394,20 +387,16 @@ void bind_placement(nb::module_ &module) {
     nb::class_<PlacementProblem>(module, "PlacementProblem")
         .def(nb::init<Ints, Bits, Ints, Ints, Ints, Bits, Bits, Floats, Floats, Floats, Floats,
                  Ints, Ints, Ints, Ints, Floats, Ints, Ints, Floats>(),
-            nb::kw_only(), nb::arg("first"), nb::arg("live_range"), nb::arg("size"),
-            nb::arg("kernel"), nb::arg("operand"), nb::arg("reads"), nb::arg("writes"),
-            nb::arg("fast"), nb::arg("slow"), nb::arg("to_fast"), nb::arg("to_slow"),
-            nb::arg("limit"), nb::arg("first_operand"), nb::arg("use"), nb::arg("first_algorithm"),
-            nb::arg("seconds"), nb::arg("workspace"), nb::arg("first_entry"), nb::arg("table"))
-        .def("bound", &PlacementProblem::bound, nb::kw_only(), nb::arg("memory"), nb::arg("shares"),
-            nb::arg("surcharge"), nb::arg("noted"), nb::arg("shift"), nb::arg("moves"))
-        .def("schedule", &PlacementProblem::schedule, nb::arg("engines"), nb::arg("paths"),
-            nb::arg("offsets") = nb::none())
-        .def("search_addresses", &PlacementProblem::search_addresses, nb::arg("engines"),
-            nb::arg("paths"), nb::arg("offsets"), nb::kw_only(), nb::arg("capacity"),
-            nb::arg("alignment"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"),
-            nb::arg("seconds"))
-        .def("search", &PlacementProblem::search, nb::arg("prices"), nb::kw_only(),
-            nb::arg("guess"), nb::arg("base"), nb::arg("moves"), nb::arg("engines"),
-            nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"));
+            nb::kw_only(), "first"_a, "live_range"_a, "size"_a, "kernel"_a, "operand"_a, "reads"_a,
+            "writes"_a, "fast"_a, "slow"_a, "to_fast"_a, "to_slow"_a, "limit"_a, "first_operand"_a,
+            "use"_a, "first_algorithm"_a, "seconds"_a, "workspace"_a, "first_entry"_a, "table"_a)
+        .def("bound", &PlacementProblem::bound, nb::kw_only(), "memory"_a, "shares"_a,
+            "surcharge"_a, "noted"_a, "shift"_a, "moves"_a)
+        .def("schedule", &PlacementProblem::schedule, "engines"_a, "paths"_a,
+            "offsets"_a = nb::none())
+        .def("search_addresses", &PlacementProblem::search_addresses, "engines"_a, "paths"_a,
+            "offsets"_a, nb::kw_only(), "capacity"_a, "alignment"_a, "goal"_a, "seed"_a, "nodes"_a,
+            "seconds"_a)
+        .def("search", &PlacementProblem::search, "prices"_a, nb::kw_only(), "guess"_a, "base"_a,
+            "moves"_a, "engines"_a, "goal"_a, "seed"_a, "nodes"_a, "seconds"_a);
 }

@@ -43,16 +43,15 @@ void bind_runtime(nb::module_ &module) {
     nb::set_leak_warnings(
         false); // compiled models live in caches of PyTorch until the process ends
     nb::class_<Script>(module, "AllocationScript")
-        .def(nb::init<const std::vector<std::tuple<std::int64_t, std::int64_t>> &>(),
-            nb::arg("grants"))
+        .def(nb::init<const std::vector<std::tuple<std::int64_t, std::int64_t>> &>(), "grants"_a)
         .def(
             "begin",
             [](const Script &self, std::uintptr_t base) { runtime::begin(self.grants, base); },
-            nb::arg("base"));
+            "base"_a);
     module.def("end_script", &runtime::end);
-    module.def("install_allocator", &install, nb::arg("set_allocator"), nb::arg("standard"));
-    module.def("add_arena", &runtime::add_arena, nb::arg("base"), nb::arg("bytes"));
-    module.def("remove_arena", &runtime::remove_arena, nb::arg("base"));
+    module.def("install_allocator", &install, "set_allocator"_a, "standard"_a);
+    module.def("add_arena", &runtime::add_arena, "base"_a, "bytes"_a);
+    module.def("remove_arena", &runtime::remove_arena, "base"_a);
     module.def("start_recording", &runtime::start_recording);
     module.def("stop_recording", &stop_recording);
 }

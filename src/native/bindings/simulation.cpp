@@ -52,9 +52,9 @@ ReplayResult replay_of(const TaskGraph &graph, const Ints &duration, const Array
             view(order), graph.successors());
     }
     const std::size_t events = result.time.size();
-    return {to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}),
-        to_numpy(std::move(result.time), {events}),
-        to_numpy(std::move(result.used), {events, columns}), result.completed};
+    return {to_numpy(std::move(result.start)), to_numpy(std::move(result.end)),
+        to_numpy(std::move(result.time)), to_numpy(std::move(result.used), {events, columns}),
+        result.completed};
 }
 
 DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority,
@@ -76,10 +76,8 @@ DispatchResult dispatch_of(const TaskGraph &graph, const Floats &priority,
             static_cast<std::int32_t>(cores), graph.successors(), view(earliest),
             wait_for_releases);
     }
-    const std::size_t started = result.order.size();
-    return {to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}),
-        to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}),
-        result.makespan};
+    return {to_numpy(std::move(result.core)), to_numpy(std::move(result.order)),
+        to_numpy(std::move(result.start)), to_numpy(std::move(result.end)), result.makespan};
 }
 
 } // namespace
@@ -98,9 +96,9 @@ void bind_simulation(nb::module_ &module) {
         .def_ro("end", &DispatchResult::end)
         .def_ro("makespan", &DispatchResult::makespan);
     nb::class_<TaskGraph>(module, "TaskGraph")
-        .def(nb::init<Ints, Ints>(), nb::arg("first"), nb::arg("next"))
-        .def("replay", &replay_of, nb::kw_only(), nb::arg("duration"), nb::arg("demand"),
-            nb::arg("links"), nb::arg("resource"), nb::arg("resources"), nb::arg("order"))
-        .def("dispatch", &dispatch_of, nb::kw_only(), nb::arg("priority"), nb::arg("duration"),
-            nb::arg("demand"), nb::arg("release"), nb::arg("wait_for_releases") = false);
+        .def(nb::init<Ints, Ints>(), "first"_a, "next"_a)
+        .def("replay", &replay_of, nb::kw_only(), "duration"_a, "demand"_a, "links"_a, "resource"_a,
+            "resources"_a, "order"_a)
+        .def("dispatch", &dispatch_of, nb::kw_only(), "priority"_a, "duration"_a, "demand"_a,
+            "release"_a, "wait_for_releases"_a = false);
 }
