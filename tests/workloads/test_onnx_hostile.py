@@ -125,6 +125,18 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             "perm [0, 0, 7] is no order of the 3 dimensions of its operand",
         ),
         *(
+            (
+                model(
+                    f"y = {operator}(x, w); z = Relu(y)",
+                    "float[1,3,12] x, float[1,3,13] w",
+                    "z",
+                    value_info=[info("y", (1, 3, 13))],
+                ),
+                "its operands of shapes [1, 3, 12] and [1, 3, 13] do not fit together (",
+            )
+            for operator in ("Add", "Concat<axis=1>")
+        ),
+        *(
             (model(*parts), reason)
             for *parts, reason in cases("""
             y = Relu(x) | float[4] x | y | float[4] y | tensor 'y' is defined twice
@@ -141,7 +153,7 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             y = Relu(x) | float[4] x | y | float[4,-1] w | tensor 'w' has a negative dimension
             [k] y = Constant() |  | y |  | operator 'k' (Constant) holds no value
             [m] y = MatMul(x, x) | float[4,5] x | y |  | \
-                output of operator 'm' (MatMul), is unknown (
+                operator 'm' (MatMul): its operands of shapes [4, 5] and [4, 5] do not fit together (
             [m] y = acme.Odd(x) | float[4] x | y |  | \
                 output of operator 'm' (acme.Odd), is unknown: run shape
             y, z = Split<num_outputs=1>(x) | float[4] x | y, z |  | \

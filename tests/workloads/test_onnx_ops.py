@@ -341,6 +341,19 @@ def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
     assert (graph.tensors["t"].shape, graph.tensors["t"].dtype) == (shape, "bfloat16")
 
 
+@pytest.mark.parametrize(
+    "resize",
+    ["Resize(x, , scales)", "Resize<axes=[2, 3]>(x, , two)", "Upsample(x, scales)"],
+)
+@pytest.mark.parametrize(("factor", "size"), [(0.7, 14), (1.3, 26), (0.35, 7), (1.5, 30)])
+def test_scales_multiply_in_single_precision(resize, factor, size):
+    """As ONNX Runtime does; inference of the onnx package says 13 instead of 14."""
+    scales = constants(scales=[1.0, 1.0, factor, factor], two=[factor, factor])
+    opset = 9 if "Upsample" in resize else 18
+    graph = graph_of(f"t = {resize}; y = Relu(t)", "float[1,3,20,20] x", "y", scales, opset=opset)
+    assert graph.tensors["t"].shape == (1, 3, size, size)
+
+
 @pytest.mark.parametrize("kind", ["Relu", "Sigmoid", "Exp", "Sqrt", "Tanh", "Elu", "Neg"])
 def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind):
     graph = graph_of(f"t = {kind}(x); y = Abs(t)", "float[2,3] x", "y", opset=1)

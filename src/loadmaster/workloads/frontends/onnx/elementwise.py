@@ -419,24 +419,32 @@ def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str
     return str(node.attrs.get(name, default if modern else before_opset_11))
 
 
-def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
-    """Scale factors of every dimension; None if not known."""
+def stated_scales(node: Node) -> list[Fraction] | None:
+    """Scale factors of every dimension that Resize or Upsample states; empty if it states none,
+    None if they are not known."""
     given = node.attrs.get("scales")
     value = node.optional(1 if node.kind == "Upsample" or node.opset == 10 else 2)
     if given is None and value is not None and value.count:
         if value.data is None:
             return None
         given = value.data.ravel().tolist()
-    if given is None:
-        stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-        return list(map(Fraction, result, data)) if stretched and all(data) else None
-    axes = node.integers("axes") or list(range(len(data)))
-    if len(given) != len(axes):
-        return None
-    found = [Fraction(1)] * len(data)
+    rank = len(node.shape(0))
+    axes = node.integers("axes") or list(range(rank))
+    if given is None or len(given) != len(axes):
+        return [] if given is None else None
+    found = [Fraction(1)] * rank
     for axis, scale in zip(axes, given, strict=True):
         found[axis] = Fraction(scale)
     return found
+
+
+def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
+    """Scale factors of every dimension; None if not known."""
+    scales = stated_scales(node)
+    if scales is None or scales:
+        return scales
+    stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    return list(map(Fraction, result, data)) if stretched and all(data) else None
 
 
 def _position(

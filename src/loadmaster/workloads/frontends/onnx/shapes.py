@@ -9,16 +9,19 @@ Types are not checked, because shapes do not depend on them.
 from __future__ import annotations
 
 import operator
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
 from onnx import defs, shape_inference
 
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.elementwise import stated_scales
 from loadmaster.workloads.frontends.onnx.operators import has_channels_last, moved_channels, rule_of
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
 from loadmaster.workloads.frontends.onnx.rules import (
@@ -232,6 +235,10 @@ _FIRST_WITH_INFERENCE = 9
 """The opset from which on all operators of opset 1 have definitions that infer shapes."""
 
 
+_MISFIT = re.compile("incompatible dimensions|mismatch|differ", re.IGNORECASE)
+"""Inference's words for operands that do not fit together. Other complaints may be of what runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guess:
     """The known part of an output's shape and type.
@@ -274,6 +281,12 @@ class Shapes:
         except Exception as error:
             # Behind what names the operator, which our own errors do.
             problem = " ".join(str(error).rpartition("): ")[2].split())[:300]
+            if not (proto.domain or self.sizes.rebatched) and _MISFIT.search(problem):
+                shapes = " and ".join(str(list(value.shape)) for value in node.present)
+                raise ModelError(
+                    f"{describe(node.kind, node.name)}: its operands of shapes {shapes} do not fit"
+                    f" together ({problem}): the file is damaged, export it again"
+                ) from None
         return [self._merge(name, inferred.get(name), problem) for name in proto.output]
 
     def damage(self, proto: onnx.NodeProto) -> str:
@@ -337,6 +350,11 @@ class Shapes:
                 sizes = map(min, sizes, map(operator.mul, node.shape(0)[2:], strides))
             sizes = node.integers("output_shape") or sizes
             found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
+        if node.kind in ("Resize", "Upsample") and (scales := stated_scales(node)):
+            # Inference multiplies by scales that are not rounded to single precision.
+            scaled = np.float32(node.shape(0)) * np.float32(scales)
+            (name, guess), *_ = found.items()
+            found[name] = replace(guess, shape=tuple(map(int, scaled)))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:
