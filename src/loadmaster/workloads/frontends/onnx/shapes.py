@@ -340,11 +340,12 @@ class Shapes:
         model = onnx.helper.make_model(graph, opset_imports=opsets)
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
+        sizes: Any
         if node.kind == "ConvTranspose":
             # Inference knows no told size below the operand's, nor that of SAME with more added.
             (name, guess), *_ = found.items()
             assert guess.shape
-            sizes: Any = guess.shape[2:]
+            sizes = guess.shape[2:]
             if node.attrs.get("auto_pad", "")[:4] == "SAME":
                 strides = node.integers("strides") or [1] * LARGEST_RANK
                 sizes = map(min, sizes, map(operator.mul, node.shape(0)[2:], strides))
@@ -352,9 +353,9 @@ class Shapes:
             found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
         if node.kind in ("Resize", "Upsample") and (scales := stated_scales(node)):
             # Inference multiplies by scales that are not rounded to single precision.
-            scaled = np.float32(node.shape(0)) * np.float32(scales)
+            sizes = np.array(node.shape(0), np.float32) * np.array(scales, np.float32)
             (name, guess), *_ = found.items()
-            found[name] = replace(guess, shape=tuple(map(int, scaled)))
+            found[name] = replace(guess, shape=tuple(sizes.astype(int).tolist()))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:
