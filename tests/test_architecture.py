@@ -396,9 +396,9 @@ LIMITS = {
     "mapping": (20_154, 34, 37),
     "placement": (32_455, 25, 31),
     "planning": (83_297, 53, 51),
-    "report": (31_898, 28, 21),
+    "report": (31_901, 28, 21),
     "targets": (5_438, 6, 1),
-    "workloads": (66_767, 36, 32),
+    "workloads": (66_803, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

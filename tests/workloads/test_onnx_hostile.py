@@ -154,6 +154,9 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             [k] y = Constant() |  | y |  | operator 'k' (Constant) holds no value
             [m] y = MatMul(x, x) | float[4,5] x | y |  | \
                 operator 'm' (MatMul): its operands of shapes [4, 5] and [4, 5] do not fit together (
+            [m] y = RNN<hidden_size=4>(x, w, r) | float[5,1,8] x | y | \
+                float[1,4,7] w, float[1,4,4] r | \
+                its operands differ along a dimension that they share, 8 and 7
             [m] y = acme.Odd(x) | float[4] x | y |  | \
                 output of operator 'm' (acme.Odd), is unknown: run shape
             y, z = Split<num_outputs=1>(x) | float[4] x | y, z |  | \

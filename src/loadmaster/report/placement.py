@@ -163,11 +163,7 @@ def totals(plan: MemoryPlan) -> Table:
     if plan.division is not None:
         count = f"{len(plan.division.whole.tensors)} tensors in {len(sequence.tensors)} pieces"
     saved = max(0.0, plan.seconds - plan.all_fast_seconds)
-    beyond = (
-        ""
-        if plan.price_per_gib <= saved
-        else f" (everything fast: {format_seconds(saved)})"
-    )
+    beyond = "" if plan.price_per_gib <= saved else f" (everything fast: {format_seconds(saved)})"
     rows = search_rows(plan, plan.search_seconds) | {
         "Network": f"{sequence.name}: {plural(len(sequence.kernels), 'kernel')}, {count}",
         "Costs of kernels": described(sequence.costs),

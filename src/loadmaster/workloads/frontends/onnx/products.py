@@ -328,27 +328,37 @@ def cell(
     return product(whole, stepwise, elements=elements)
 
 
-def _cell(node: Node, layout: int, hidden: int, gates: int, elements: int = 0) -> Work:
-    """Return the work of a recurrent cell over (steps, batch, width); in layout 1 the batch comes
-    first."""
-    (first, second, width), directions = node.shape(0), node.shape(1)[0]
-    steps, batch = (second, first) if layout else (first, second)
-    names = (*(node.label(index) for index in range(3)), node.result.name)
-    return cell(steps, batch, width, hidden, gates, names, directions, elements)
+def _cell(node: Node, lead: Term, inner: Term, state: Term, elements: int = 0) -> Work:
+    """Return the work of a recurrent cell. Its input has the dimensions ``lead`` and ``width``, its
+    weights ``direction`` and those of ``inner`` and ``state``."""
+    weights = {1: ("direction", *inner), 2: ("direction", *state)}
+    size = _extents(node, {0: (*lead, "width"), **weights})
+    return cell(
+        size["steps"],
+        size["batch"],
+        size["width"],
+        size["hidden"],
+        size["gates"],
+        (*(node.label(index) for index in range(3)), node.result.name),
+        size["direction"],
+        elements,
+    )
 
 
 def _recurrent(node: Node) -> Work:
     """Return the work of RNN, GRU or LSTM, whose weights are (directions, gates * hidden,
     width)."""
-    return _cell(node, node.attrs.get("layout", 0), node.shape(2)[2], node.shape(1)[1])
+    lead = ("batch", "steps") if node.attrs.get("layout", 0) else ("steps", "batch")
+    return _cell(node, lead, ("gates", "width"), ("gates", "hidden"))
 
 
 def _dynamic_cell(node: Node) -> Work:
     """Return the work of an LSTM whose input and state are quantised at run time, at every step."""
-    directions, hidden, gates = node.shape(2)
+    directions, hidden, _ = node.shape(2)
     steps, batch, _ = node.shape(0)
     quantised = node.operand(0).count + directions * hidden * steps * batch
-    return replace(_cell(node, 0, hidden, gates, quantised), data=1)
+    work = _cell(node, ("steps", "batch"), ("width", "gates"), ("hidden", "gates"), quantised)
+    return replace(work, data=1)
 
 
 def _dynamic_shapes(node: Node) -> list[Result]:
