@@ -181,8 +181,21 @@ def reshape_with_its_shape_beside_it(folder):
     return path
 
 
-def test_shapes_are_read_from_files_beside_the_model(tmp_path):
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("length", [False, True])
+def test_shapes_are_read_from_files_beside_the_model(tmp_path, constant, length):
+    """Also without a length, and where a Constant has the shape."""
     path = reshape_with_its_shape_beside_it(tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    shape = model.graph.initializer[0]
+    if not length:
+        entries = [each for each in shape.external_data if each.key != "length"]
+        del shape.external_data[:]
+        shape.external_data.extend(entries)
+    if constant:
+        model.graph.node.insert(0, helper.make_node("Constant", [], ["shape"], value=shape))
+        del model.graph.initializer[:]
+    path.write_bytes(model.SerializeToString())
     assert load(str(path)).tensors["y"].shape == (2, 16)
 
 

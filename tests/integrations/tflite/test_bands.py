@@ -393,6 +393,21 @@ def test_padding_with_a_number_runs_in_bands():
     assert same_outputs(old, new)
 
 
+def test_two_pads_before_a_convolution_run_in_bands(tmp_path):
+    """The outer one becomes padding of the convolution, the inner one stays."""
+    model, net = started()
+    value = net.pad(net.conv(net.input("1x16x16x8"), 8), (1, 1))
+    value = net.pad(value, (1, 1), (1, 1))
+    operands = [value, net.tensor("4x3x3x8", data=1), net.tensor("4", data=0)]
+    value = net.out("CONV_2D", operands, "1x18x16x4", {0: 1, 1: 1, 2: 1, 4: 1, 5: 1})
+    net.outputs.append(net.conv(value, 2))
+    path = tmp_path / "pads.tflite"
+    path.write_bytes(model.bytes())
+    found = shrink_model(path, extra_work=0.05)
+    assert found.plan.head < found.plan.head_before
+    assert same_outputs(model.bytes(), found.data)
+
+
 def test_two_paddings_of_one_tensor_are_told_apart():
     """Both add a row above, and one more below than the other."""
     model, net = started()

@@ -326,11 +326,14 @@ class _NumberedRun:
         if _rows(result) * taps > _MOST_ROWS:
             raise _fault(where, "has too many taps to be checked")
         rows: list[int | None] = given[0].tolist()
-        made_by = [self.numbers.made[row] if row != _WRONG else None for row in given[0].tolist()]
-        keys = {each[0] for each in made_by if each}
-        if convolves and len(keys) == 1 and (key := keys.pop())[:2] == ("PAD", _ZEROS):
+        while convolves:
+            made_by = [None if row in (None, _WRONG) else self.numbers.made[row] for row in rows]
+            keys = {each[0] for each in made_by if each}
+            if len(keys) != 1 or (key := keys.pop())[:2] != ("PAD", _ZEROS):
+                break
             # Zeros that a PAD adds are what a convolution pads with.
-            rows, left = [each[1][0] if each else _WRONG for each in made_by], left + key[2]
+            rows = [each[1][0] if each else row for each, row in zip(made_by, rows, strict=True)]
+            left += key[2]
         taps_of = [
             tuple(
                 rows[at] if 0 <= at < len(rows) else None

@@ -256,7 +256,7 @@ class RowChain:
         there are no such slices."""
         count = len(asked[0].begins)
         needs = [self._needed_rows(first, last, source, asked, band) for band in range(count)]
-        fewest = max(high - low for low, high in needs)
+        fewest = max(1, *(high - low for low, high in needs))
         for height in range(fewest, min(most, fewest + _SLACK) + 1):
             placed = list[dict[int, RowSlice]]()
             for band, (low, high) in enumerate(needs):

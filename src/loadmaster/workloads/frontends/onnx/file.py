@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import graphlib
 import gzip
+import math
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from loadmaster.core.files import is_special, why_unreadable
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes, subgraphs
-from loadmaster.workloads.frontends.onnx.rules import require_precision
+from loadmaster.workloads.frontends.onnx.rules import dtype_name, require_precision, storage_bytes
 from loadmaster.workloads.frontends.onnx.walk import LARGEST_FOLD, WalkedNetwork
 from loadmaster.workloads.graph import Graph
 
@@ -114,10 +115,19 @@ def walk_onnx(source: str, options: LoadOptions) -> tuple[WalkedNetwork, onnx.Mo
 
 
 def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> None:
-    """Load the small initialisers, such as shapes, that are kept in files beside the model; those
-    that cannot be read stay unknown."""
-    for tensor in model.graph.initializer:
+    """Load the small constants, such as shapes, that are kept in files beside the model; those that
+    cannot be read stay unknown."""
+    nodes = [*nested_nodes(model.graph.node)]
+    graphs = [model.graph, *(graph for node in nodes for graph in subgraphs(node))]
+    tensors = [tensor for graph in graphs for tensor in graph.initializer]
+    tensors += [each.t for node in nodes for each in node.attribute if each.HasField("t")]
+    for tensor in tensors:
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
         with suppress(Exception):
+            if not any(each.key == "length" for each in tensor.external_data):
+                whole = storage_bytes(math.prod(tensor.dims), dtype_name(tensor.data_type, ""))
+                tensor.external_data.add(key="length", value=str(whole))
             length = next(int(each.value) for each in tensor.external_data if each.key == "length")
             if 0 < length <= 8 * LARGEST_FOLD:
                 load_external_data_for_tensor(tensor, str(folder))
