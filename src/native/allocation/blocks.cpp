@@ -56,8 +56,7 @@ double Blocks::area(const Block &block) const {
 }
 
 void Blocks::add_buffer(const Buffers &buffers, std::int64_t b) {
-    for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-        if (!buffers.occupies(s)) continue;
+    for (std::int64_t s : buffers.occupied(b)) {
         for (std::int32_t t = slot(buffers.begin[s]); t < slot(buffers.end[s]); ++t)
             load_[t] += buffers.high[s] - buffers.low[s];
     }
@@ -142,7 +141,7 @@ void Blocks::list_blocks(const Buffers &buffers) {
         if (block.first >= 0)
             made_.add_section(instants_[block.begin], instants_[block.end], 0, block.size);
         else
-            for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+            for (std::int64_t s : buffers.sections(b))
                 made_.add_section(
                     buffers.begin[s], buffers.end[s], buffers.low[s], buffers.high[s]);
     }

@@ -14,8 +14,8 @@ namespace {
 
 bool has_windows(const Buffers &buffers) {
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && !buffers.whole(b, s)) return true;
+        for (std::int64_t s : buffers.occupied(b))
+            if (!buffers.whole(b, s)) return true;
     return false;
 }
 
@@ -53,7 +53,7 @@ Bound heaviest_clique(const Buffers &buffers, std::span<const InPlace> in_place)
         std::vector<std::size_t> met(buffers.size.size(), 0); // of the members, who are neighbours
         const auto take = [&](std::int64_t b) {
             members.push_back(b), bytes += buffers.size[b];
-            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k)
+            for (std::int64_t k : row_of(buffers.near_first, b))
                 met[buffers.near[k]] += !sharing.contains({b, buffers.near[k]});
         };
         take(order[start]);
@@ -79,8 +79,8 @@ Bound load_and_ends(const Buffers &buffers, std::span<const InPlace> in_place) {
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         const std::int64_t top = std::max<std::int64_t>(buffers.pin[b], 0) + buffers.size[b];
         if (top <= best.bytes) continue;
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant))
+        for (std::int64_t s : buffers.occupied(b))
+            if (best.buffer != b || buffers.begin[s] < best.instant)
                 best = {top, buffers.begin[s], b, {}};
     }
     return best;
@@ -97,9 +97,8 @@ Bound lower_bound(const Buffers &buffers, std::span<const InPlace> in_place, std
 }
 
 bool is_alive(const Buffers &buffers, std::int64_t b, std::int64_t instant) {
-    for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-        if (buffers.occupies(s) && buffers.begin[s] <= instant && instant < buffers.end[s])
-            return true;
+    for (std::int64_t s : buffers.occupied(b))
+        if (buffers.begin[s] <= instant && instant < buffers.end[s]) return true;
     return false;
 }
 

@@ -2,6 +2,8 @@
 // come.
 #pragma once
 
+#include "common/rows.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -23,16 +25,18 @@ struct Buffers {
     bool occupies(std::int64_t section) const {
         return begin[section] < end[section] && low[section] < high[section];
     }
+    auto sections(std::int64_t buffer) const { return row_of(first, buffer); }
+    // Those of its sections that take space.
+    auto occupied(std::int64_t buffer) const {
+        return sections(buffer) |
+            std::views::filter([this](std::int64_t section) { return occupies(section); });
+    }
     // Whether its buffer is alive during a section with all its bytes.
     bool whole(std::int64_t buffer, std::int64_t section) const {
         return occupies(section) && low[section] == 0 && high[section] == size[buffer];
     }
     // Whether the buffer is ever alive with bytes in use; else it conflicts with no other buffer.
-    bool matters(std::int64_t buffer) const {
-        for (std::int64_t s = first[buffer]; s < first[buffer + 1]; ++s)
-            if (occupies(s)) return true;
-        return false;
-    }
+    bool matters(std::int64_t buffer) const { return !occupied(buffer).empty(); }
 };
 
 inline std::int64_t align_up(std::int64_t offset, std::int64_t alignment) {

@@ -37,7 +37,7 @@ void check_sections(const Buffers &b) {
         require(b.first[i] >= b.first[i - 1], "first: must not decrease");
     require(b.first.back() == sections, "first: must end with the number of sections");
     for (Int i = 0; i < b.count(); ++i)
-        for (Int s = b.first[i]; s < b.first[i + 1]; ++s) {
+        for (Int s : b.sections(i)) {
             require(b.begin[s] <= b.end[s], i, "begin: must not be after end");
             require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], i,
                 "low, high: must lie within the buffer");
@@ -50,7 +50,7 @@ void check_overlaps(const Buffers &b) {
     for (Int i = 0; i < b.count(); ++i) {
         if (b.first[i + 1] - b.first[i] < 2) continue;
         mine.clear();
-        for (Int s = b.first[i]; s < b.first[i + 1]; ++s)
+        for (Int s : b.sections(i))
             if (b.begin[s] < b.end[s]) mine.push_back({b.begin[s], b.end[s], b.low[s], b.high[s]});
         std::sort(mine.begin(), mine.end());
         for (std::size_t k = 1; k < mine.size(); ++k) {

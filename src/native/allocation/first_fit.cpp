@@ -88,7 +88,7 @@ class PlacedPairs {
     PlacedPairs(const Buffers &buffers, const Timeline &) : offset_(buffers.size.size(), -1) {}
     std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
         taken_.clear();
-        for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k) {
+        for (std::int64_t k : row_of(buffers.near_first, b)) {
             const std::int64_t other = buffers.near[k], at = offset_[other];
             if (at >= 0) taken_.push_back({at - buffers.size[b], at + buffers.size[other]});
         }

@@ -61,8 +61,7 @@ void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, 
     model.first.push_back(0);
     for (std::int64_t b : model.buffer) {
         double length = 0;
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!buffers.occupies(s)) continue;
+        for (std::int64_t s : buffers.occupied(b)) {
             length += static_cast<double>(buffers.end[s]) - static_cast<double>(buffers.begin[s]);
             const Span span{slot_of(buffers.begin[s]), slot_of(buffers.end[s]),
                 buffers.low[s] / model.unit, buffers.high[s] / model.unit};
@@ -90,17 +89,16 @@ void list_slots(Model &model) {
     model.slot_low.resize(counts.back());
     std::vector<std::int64_t> load(model.slots, 0);
     for (std::int32_t b = 0; b < model.count; ++b)
-        for (std::int32_t i = model.first[b]; i < model.first[b + 1]; ++i)
-            for (std::int32_t s = model.spans[i].begin; s < model.spans[i].end; ++s) {
+        for (const Span &span : model.spans_of(b))
+            for (std::int32_t s = span.begin; s < span.end; ++s) {
                 model.slot_buffer[counts[s]] = b;
-                model.slot_low[counts[s]++] = model.spans[i].low;
-                load[s] += model.spans[i].high - model.spans[i].low;
+                model.slot_low[counts[s]++] = span.low;
+                load[s] += span.high - span.low;
             }
     for (std::int32_t b = 0; b < model.count; ++b) {
         std::int64_t most = 0;
-        for (std::int32_t i = model.first[b]; i < model.first[b + 1]; ++i)
-            for (std::int32_t s = model.spans[i].begin; s < model.spans[i].end; ++s)
-                most = std::max(most, load[s]);
+        for (const Span &span : model.spans_of(b))
+            for (std::int32_t s = span.begin; s < span.end; ++s) most = std::max(most, load[s]);
         model.contention.push_back(most);
         model.load =
             std::max({model.load, most, model.size[b] + std::max<std::int64_t>(model.pin[b], 0)});
@@ -119,13 +117,13 @@ bool list_neighbours(Model &model, std::int64_t limit) {
     for (std::int32_t b = 0; b < model.count; ++b) {
         found.clear();
         if (looks > 8 * limit) return false;
-        for (std::int32_t i = model.first[b]; i < model.first[b + 1]; ++i)
-            for (std::int32_t s = model.spans[i].begin; s < model.spans[i].end; ++s)
-                for (std::int32_t k = model.slot_first[s]; k < model.slot_first[s + 1]; ++k) {
+        for (const Span &span : model.spans_of(b))
+            for (std::int32_t s = span.begin; s < span.end; ++s)
+                for (std::int32_t k : row_of(model.slot_first, s)) {
                     const std::int32_t other = model.slot_buffer[k];
                     ++looks;
                     if (other == b) continue;
-                    const std::int64_t up = model.spans[i].high - model.slot_low[k];
+                    const std::int64_t up = span.high - model.slot_low[k];
                     if (seen[other] != b) {
                         seen[other] = b;
                         rise[other] = up;
@@ -149,8 +147,7 @@ void link_identical(Model &model) {
     for (std::int32_t b = 0; b < model.count; ++b) {
         if (model.pin[b] >= 0) continue;
         std::vector<std::int64_t> key{model.size[b], model.alignment[b]};
-        for (std::int32_t i = model.first[b]; i < model.first[b + 1]; ++i) {
-            const Span &span = model.spans[i];
+        for (const Span &span : model.spans_of(b)) {
             key.insert(key.end(), {span.begin, span.end, span.low, span.high});
         }
         const auto [at, fresh] = last.try_emplace(std::move(key), b);
@@ -179,9 +176,8 @@ std::int64_t common_unit(const Buffers &buffers) {
         if (!buffers.matters(b)) continue;
         unit = std::gcd(unit, buffers.size[b]);
         if (buffers.pin[b] > 0) unit = std::gcd(unit, buffers.pin[b]);
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s))
-                unit = std::gcd(std::gcd(unit, buffers.low[s]), buffers.high[s]);
+        for (std::int64_t s : buffers.occupied(b))
+            unit = std::gcd(std::gcd(unit, buffers.low[s]), buffers.high[s]);
     }
     if (unit == 0) return 1;
     // An alignment that divides the unit asks for nothing; others must be whole units, too.

@@ -5,6 +5,7 @@
 #include "allocation/buffers.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -43,6 +44,10 @@ struct Model {
     std::vector<std::int64_t> near_first;
     std::vector<std::int32_t> neighbour;
     std::vector<std::int64_t> rise;
+
+    std::span<const Span> spans_of(std::int32_t b) const {
+        return {spans.data() + first[b], spans.data() + first[b + 1]};
+    }
 };
 
 // `pairs_limit`: give up (count = -1) rather than hold more than so many overlapping pairs.

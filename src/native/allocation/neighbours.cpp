@@ -42,8 +42,7 @@ Neighbours::Neighbours(const Buffers &buffers)
     alignment.assign(buffers.alignment.begin(), buffers.alignment.end());
     weight.assign(buffers.count(), 0);
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!buffers.occupies(s)) continue;
+        for (std::int64_t s : buffers.occupied(b)) {
             low_.push_back(buffers.low[s]), high_.push_back(buffers.high[s]);
             weight[b] += area(buffers.high[s] - buffers.low[s], buffers.begin[s], buffers.end[s]);
         }
@@ -56,7 +55,7 @@ Neighbours::Neighbours(const Buffers &buffers)
 void Neighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
     std::vector<Forbidden> &forbidden) const {
     forbidden.clear();
-    for (std::int32_t mine = first_[buffer]; mine < first_[buffer + 1]; ++mine)
+    for (std::int32_t mine : row_of(first_, buffer))
         live_.overlapping(mine, [&](std::int32_t theirs) {
             const auto other = static_cast<std::int32_t>(sections_.buffer[theirs]);
             if (other != buffer && offset[other] >= 0)
@@ -99,7 +98,7 @@ std::optional<PinClash> pins_clash(const Buffers &buffers) {
     };
     if (!buffers.near_first.empty()) {
         for (std::int64_t b = 0; b < buffers.count(); ++b)
-            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k)
+            for (std::int64_t k : row_of(buffers.near_first, b))
                 if (clash(b, buffers.near[k])) return PinClash{b, buffers.near[k]};
         return std::nullopt;
     }

@@ -32,7 +32,7 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     for (Int b = 0; b < buffers.count(); ++b) {
         Life life{std::numeric_limits<Int>::max(), std::numeric_limits<Int>::min(), b};
         Int sections = 0;
-        for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
+        for (Int s : buffers.sections(b)) {
             if (!buffers.whole(b, s)) continue;
             life.begin = std::min(life.begin, buffers.begin[s]),
             life.end = std::max(life.end, buffers.end[s]);
@@ -45,9 +45,9 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
 }
 
 bool meet(const Buffers &buffers, Int one, Int other) {
-    for (Int s = buffers.first[one]; s < buffers.first[one + 1]; ++s) {
+    for (Int s : buffers.sections(one)) {
         if (!buffers.whole(one, s)) continue;
-        for (Int t = buffers.first[other]; t < buffers.first[other + 1]; ++t)
+        for (Int t : buffers.sections(other))
             if (buffers.whole(other, t) && buffers.begin[s] < buffers.end[t] &&
                 buffers.begin[t] < buffers.end[s])
                 return true;

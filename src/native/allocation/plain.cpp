@@ -38,8 +38,7 @@ Plain::Plain(const Buffers &buffers, bool backwards) : callers_(buffers.size.siz
 Plain Plain::of_sections(const Buffers &buffers) {
     Plain sections(buffers.size.size());
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!buffers.occupies(s)) continue;
+        for (std::int64_t s : buffers.occupied(b)) {
             sections.begin.push_back(buffers.begin[s]);
             sections.end.push_back(buffers.end[s]);
             sections.size.push_back(buffers.high[s] - buffers.low[s]);

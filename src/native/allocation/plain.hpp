@@ -41,7 +41,7 @@ class LiveIndex {
         const auto meet = [&](std::int32_t other) {
             if (other != b && plain_.end[other] > begin) visit(other);
         };
-        for (std::size_t i = first_[snapshot]; i < first_[snapshot + 1]; ++i) meet(alive_[i]);
+        for (std::size_t i : row_of(first_, snapshot)) meet(alive_[i]);
         for (std::size_t i = born_[snapshot];
             i < plain_.births.size() && plain_.begin[plain_.births[i]] < end; ++i)
             meet(plain_.births[i]);

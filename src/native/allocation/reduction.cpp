@@ -60,8 +60,8 @@ std::vector<Part> united(const std::vector<Part> &parts) {
 }
 
 void copy_sections(const Buffers &from, Int buffer, OwnedBuffers &to) {
-    for (Int s = from.first[buffer]; s < from.first[buffer + 1]; ++s)
-        if (from.occupies(s)) to.add_section(from.begin[s], from.end[s], from.low[s], from.high[s]);
+    for (Int s : from.occupied(buffer))
+        to.add_section(from.begin[s], from.end[s], from.low[s], from.high[s]);
 }
 
 // What groups become, and where each original buffer went.
@@ -83,10 +83,9 @@ void merge_group(const Demands &demands, const Group &group, Merger &merged) {
         if (buffers.pin[b] >= 0) pin = std::max(pin, buffers.pin[b] - lift);
         if (demands.hint[b] >= 0) hint = std::max({hint, demands.hint[b] - lift, Int{0}});
         if (buffers.matters(b)) size = std::max(size, lift + buffers.size[b]);
-        for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s))
-                parts.push_back({buffers.begin[s], buffers.end[s], buffers.low[s] + lift,
-                    buffers.high[s] + lift});
+        for (Int s : buffers.occupied(b))
+            parts.push_back(
+                {buffers.begin[s], buffers.end[s], buffers.low[s] + lift, buffers.high[s] + lift});
     }
     merged.buffers.add(size, step, pin, hint);
     if (demands.conflicts && size > 0) parts = {{0, 1, 0, size}};
@@ -174,8 +173,7 @@ bool Merged::hollow() const {
     const Buffers &view = buffers();
     for (Int b = 0; b < view.count(); ++b) {
         std::vector<AddressRange> taken;
-        for (Int s = view.first[b]; s < view.first[b + 1]; ++s)
-            if (view.occupies(s)) taken.push_back({view.low[s], view.high[s]});
+        for (Int s : view.occupied(b)) taken.push_back({view.low[s], view.high[s]});
         if (taken.empty()) continue;
         taken = joined(std::move(taken));
         if (taken.size() > 1 || taken[0].low > 0 || taken[0].high < view.size[b]) return true;
@@ -193,8 +191,8 @@ bool meet(const Buffers &buffers, const std::optional<std::vector<Pair>> &confli
         return up < buffers.size[one] && -up < buffers.size[other] &&
             std::binary_search(conflicts->begin(), conflicts->end(),
                 Pair{std::min(one, other), std::max(one, other)});
-    for (Int s = buffers.first[one]; s < buffers.first[one + 1]; ++s)
-        for (Int t = buffers.first[other]; t < buffers.first[other + 1]; ++t)
+    for (Int s : buffers.sections(one))
+        for (Int t : buffers.sections(other))
             if (buffers.begin[s] < buffers.end[t] && buffers.begin[t] < buffers.end[s] &&
                 buffers.low[s] < buffers.high[t] + up && buffers.low[t] + up < buffers.high[s])
                 return true;

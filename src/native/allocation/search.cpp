@@ -52,8 +52,7 @@ void Search::count_candidates(const Part &part) {
     std::fill(change_.begin() + part.slot_from, change_.begin() + part.slot_to + 1, 0);
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
-            const Span &span = model_.spans[j];
+        for (const Span &span : model_.spans_of(b)) {
             if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low ||
                 waits_for_identical(b))
                 continue;
@@ -94,8 +93,7 @@ bool Search::waits_for_identical(std::int32_t buffer) const {
 // Appends to `candidates_` the buffers that may start on the floor of the slot.
 void Search::list_candidates(const Valley &valley) {
     const std::size_t from = candidates_.size();
-    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1];
-        ++k) {
+    for (std::int32_t k : row_of(model_.slot_first, valley.slot)) {
         const std::int32_t b = model_.slot_buffer[k];
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
             candidates_.push_back({heuristic_->rank[b], b});

@@ -32,8 +32,7 @@ bool Search::reset(Int capacity) {
 
 // Move a buffer out of what is still to come, or with a negative sign into it.
 void Search::take(std::int32_t buffer, int sign) {
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
-        const Span &span = model_.spans[i];
+    for (const Span &span : model_.spans_of(buffer)) {
         for (std::int32_t s = span.begin; s < span.end; ++s)
             unplaced_[s] -= sign * (span.high - span.low);
     }
@@ -91,7 +90,7 @@ bool Search::place(std::int32_t buffer, const Part &part) {
     lowest_[buffer] = kPlaced;
     touched_from_ = model_.hull_begin[buffer];
     touched_to_ = model_.hull_end[buffer];
-    for (std::int64_t k = model_.near_first[buffer]; k < model_.near_first[buffer + 1]; ++k) {
+    for (std::int64_t k : row_of(model_.near_first, buffer)) {
         const Int above = at + model_.rise[k];
         if (lowest_[model_.neighbour[k]] < above && !raise_lowest(model_.neighbour[k], above))
             return false;
@@ -104,7 +103,7 @@ bool Search::place(std::int32_t buffer, const Part &part) {
 bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
     touched_from_ = slot;
     touched_to_ = slot + 1;
-    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
+    for (std::int32_t k : row_of(model_.slot_first, slot)) {
         const Int lowest = lowest_[model_.slot_buffer[k]];
         if (lowest < kPlaced && lowest + model_.slot_low[k] < to &&
             !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k]))
@@ -128,8 +127,7 @@ void Search::rewind(std::size_t mark) {
 // itself, or it would start there first.
 Search::Int Search::next_level(const Part &part, const Valley &valley) const {
     Int next = kPlaced;
-    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1];
-        ++k) {
+    for (std::int32_t k : row_of(model_.slot_first, valley.slot)) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
         if (at > valley.floor) next = std::min(next, at);
     }
@@ -139,8 +137,8 @@ Search::Int Search::next_level(const Part &part, const Valley &valley) const {
             if (model_.hull_end[b] <= valley.from || model_.hull_begin[b] >= valley.to) continue;
             if (model_.hull_begin[b] <= valley.slot && valley.slot < model_.hull_end[b]) continue;
         }
-        for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
-            const Int top = lowest_[b] + model_.spans[j].high;
+        for (const Span &span : model_.spans_of(b)) {
+            const Int top = lowest_[b] + span.high;
             if (top > valley.floor) next = std::min(next, top);
         }
     }

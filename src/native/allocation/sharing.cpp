@@ -243,8 +243,7 @@ Bound shared_load(
     std::vector<Change> changes;
     bool nested = true;
     for (Int b = 0; b < buffers.count(); ++b)
-        for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!buffers.occupies(s)) continue;
+        for (Int s : buffers.occupied(b)) {
             const Int bytes = high[s] - buffers.low[s], slack = high[s] - buffers.high[s];
             changes.push_back({buffers.begin[s], b, bytes, slack});
             changes.push_back({buffers.end[s], b, -bytes, slack});

@@ -52,8 +52,7 @@ Timeline::Timeline(const Buffers &buffers) {
     contention_.assign(count, 0);
     std::vector<std::int64_t> load(slots_ + 1, 0);
     for (std::int64_t b = 0; b < count; ++b) {
-        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!buffers.occupies(s)) continue;
+        for (std::int64_t s : buffers.occupied(b)) {
             const Section section{
                 slot(buffers.begin[s]), slot(buffers.end[s]), buffers.low[s], buffers.high[s]};
             sections_.push_back(section);

@@ -54,13 +54,13 @@ class CutProblem {
             const std::int64_t sources = source_first.data()[op + 1] - source_first.data()[op];
             require(option_first.data()[op + 1] > option_first.data()[op],
                 "option_first: every operator needs an option");
-            for (std::int64_t i = source_first.data()[op]; i < source_first.data()[op + 1]; ++i)
+            for (std::int64_t i : row_of(source_first.data(), op))
                 require(source.data()[i] >= 0 && source.data()[i] < static_cast<std::int64_t>(op),
                     "source: must come before its reader");
-            for (std::int64_t o = option_first.data()[op]; o < option_first.data()[op + 1]; ++o) {
+            for (std::int64_t o : row_of(option_first.data(), op)) {
                 require(piece_first.data()[o + 1] > piece_first.data()[o],
                     "piece_first: every option needs a piece");
-                for (std::int64_t p = piece_first.data()[o]; p < piece_first.data()[o + 1]; ++p)
+                for (std::int64_t p : row_of(piece_first.data(), o))
                     require(need_first.data()[p + 1] - need_first.data()[p] == sources,
                         "need_first: every piece needs a box of every source");
             }
@@ -129,8 +129,7 @@ class BandProblem {
             for (const std::int64_t rows : own.rows) require(rows >= 1, "rows: must be at least 1");
             for (std::size_t op = 0; op < network_.operators; ++op) {
                 require(own.step[op] >= 1, "step: must be at least 1");
-                for (std::int64_t k = network_.read_first[op]; k < network_.read_first[op + 1];
-                    ++k) {
+                for (std::int64_t k : row_of(network_.read_first, op)) {
                     const std::int64_t at = own.edge[k], length = 2 * (own.extent[op] + 1);
                     require(at >= -1, "edge: there is no such one");
                     require(at >= 0 || own.extent[op] == 0 ||

@@ -139,8 +139,7 @@ class JointProblem {
         require(keys.size() == work_.jobs, "keys: needs one for every job");
         std::vector<double> raised(keys.data(), keys.data() + work_.jobs);
         for (std::size_t job = 0; job < work_.jobs; ++job)
-            for (std::int64_t i = work_.successors.first[job]; i < work_.successors.first[job + 1];
-                ++i) {
+            for (std::int64_t i : row_of(work_.successors.first, job)) {
                 double &later = raised[work_.successors.next[i]];
                 later = std::max(later, raised[job]);
             }

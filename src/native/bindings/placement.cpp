@@ -255,13 +255,13 @@ class PlacementProblem {
                     std::int64_t{share[0]} + share[1] + share[2] <= 1 << kShareBits,
                 "shares: must be at least 0 and at most 1 together");
             double most = bytes + static_cast<double>(k_.limit[k]);
-            for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a)
+            for (std::int64_t a : row_of(k_.first_algorithm, k))
                 most += static_cast<double>(k_.workspace[a]);
             dearest += static_cast<double>(prices.memory[k]) * most;
         }
         for (std::size_t k = 0; k < prices.memory.size(); ++k) {
             std::int64_t told_apart = 0;
-            for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o)
+            for (std::int64_t o : row_of(k_.first_operand, k))
                 told_apart += prices.noted[k_.use[o]] != 0;
             require(told_apart <= 20, "noted: at most 20 operands of a kernel");
         }

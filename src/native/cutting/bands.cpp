@@ -21,9 +21,9 @@ BandNetwork::BandNetwork(std::span<const std::int64_t> read_first,
       write(write), bytes(bytes), kind(kind), output(output), axes{rows, columns},
       operators(read_first.size() - 1), home(bytes.size(), -1), uses(bytes.size()) {
     for (std::size_t op = 0; op < operators; ++op) {
-        for (std::int64_t k = read_first[op]; k < read_first[op + 1]; ++k)
+        for (std::int64_t k : row_of(read_first, op))
             uses[read[k]].push_back({op, static_cast<std::size_t>(k)});
-        for (std::int64_t k = write_first[op]; k < write_first[op + 1]; ++k)
+        for (std::int64_t k : row_of(write_first, op))
             home[write[k]] = static_cast<std::int64_t>(op);
     }
 }
@@ -32,7 +32,7 @@ Ends BandNetwork::ends_of(const Axis &axis, std::size_t op, std::size_t last, st
     std::int64_t steps, std::span<const Ends> ends) const {
     const std::int64_t extent = axis.extent[op], step = axis.step[op], ahead = steps - bands;
     Ends wanted(steps, 0);
-    for (std::int64_t k = write_first[op]; k < write_first[op + 1]; ++k)
+    for (std::int64_t k : row_of(write_first, op))
         for (const Use use : uses[write[k]])
             if (op < use.op && use.op < last)
                 for (std::int64_t i = 0; i < steps; ++i)
@@ -58,7 +58,7 @@ Ends BandNetwork::own_of(
     const Ends &own = ends[last - 1 - op];
     const std::int64_t step = across.step[op];
     Ends kept = own;
-    for (std::int64_t k = write_first[op]; k < write_first[op + 1]; ++k)
+    for (std::int64_t k : row_of(write_first, op))
         for (const Use use : uses[write[k]])
             if (op < use.op && use.op < last)
                 for (std::size_t i = 0; i < kept.size(); ++i)

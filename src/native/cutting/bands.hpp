@@ -1,6 +1,8 @@
 // Operators of a network in bands of rows or of columns: where bands end, and what they need.
 #pragma once
 
+#include "common/rows.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -1,6 +1,8 @@
 // Ways to cut the operators of networks.
 #pragma once
 
+#include "common/rows.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -32,7 +32,7 @@ PieceSimulator::PieceSimulator(const Network &network)
     find_shares();
     find_places();
     for (std::size_t op = 0; op < network.operators; ++op)
-        for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
+        for (std::int64_t at : row_of(network.source_first, op)) {
             uses_[network.source[at]].push_back(at);
             reader_[at] = op;
         }
@@ -64,7 +64,7 @@ void PieceSimulator::find_shares() {
             std::min(share_[i / cores], static_cast<double>(duration_[i]) * price[i % cores] / sum);
     for (std::size_t own = 0; own + 1 < network_.piece_first.size(); ++own) {
         double work = 0.0, fetch = 0.0;
-        for (std::int64_t i = network_.piece_first[own]; i < network_.piece_first[own + 1]; ++i)
+        for (std::int64_t i : row_of(network_.piece_first, own))
             work += share_[i], fetch += network_.fetch[i];
         work_.push_back(work * static_cast<double>(network_.mini_batches));
         fetch_.push_back(fetch * kPicoseconds);
@@ -74,8 +74,7 @@ void PieceSimulator::find_shares() {
 void PieceSimulator::find_places() {
     for (std::size_t op = 0; op < network_.operators; ++op) {
         std::size_t most = 0;
-        for (std::int64_t own = network_.option_first[op]; own < network_.option_first[op + 1];
-            ++own)
+        for (std::int64_t own : row_of(network_.option_first, op))
             most = std::max(most, tiles(own));
         first_.push_back(place_.size());
         most_tiles_.push_back(most);
@@ -173,8 +172,7 @@ PieceSimulator::Edge PieceSimulator::made_edge(
                        last = network_.piece_first[option + 1];
     Edge edge;
     edge.needs.assign(last - first, 0);
-    for (std::int64_t made = network_.piece_first[source]; made < network_.piece_first[source + 1];
-        ++made) {
+    for (std::int64_t made : row_of(network_.piece_first, source)) {
         edge.first.push_back(static_cast<std::int32_t>(edge.reader.size()));
         for (std::int64_t piece = first; piece < last; ++piece) {
             const std::int64_t need =
@@ -272,7 +270,7 @@ void PieceSimulator::finish(std::size_t piece) {
     for (const std::int64_t at : uses_[place.op]) {
         const Edge &edge = *edge_[at];
         const std::size_t base = piece_of(reader_[at], place.mini_batch, 0);
-        for (std::int32_t i = edge.first[place.tile]; i < edge.first[place.tile + 1]; ++i)
+        for (std::int32_t i : row_of(edge.first, place.tile))
             enable(base + static_cast<std::size_t>(edge.reader[i]));
     }
 }

@@ -73,7 +73,7 @@ class Costs {
             const WayCosts &ways = model.ways[axis];
             refill_first_[axis].assign(1, 0);
             for (std::size_t op = 0; op < network.operators; ++op)
-                for (std::int64_t w = ways.first[op]; w < ways.first[op + 1]; ++w)
+                for (std::int64_t w : row_of(ways.first, op))
                     refill_first_[axis].push_back(refill_first_[axis].back() + reads(op));
         }
     }
@@ -96,7 +96,7 @@ class Costs {
     std::pair<std::int64_t, double> in_bands(int axis, std::size_t op, std::int64_t bands) const {
         const WayCosts &ways = model.ways[axis];
         double seconds = 0.0;
-        for (std::int64_t w = ways.first[op]; w < ways.first[op + 1]; ++w) {
+        for (std::int64_t w : row_of(ways.first, op)) {
             if (ways.channels[w] != 1 || ways.bands[w] > bands) break;
             seconds = ways.beside[w];
             if (ways.bands[w] == bands) return {w, seconds};
@@ -137,7 +137,7 @@ BandedStack single(const Costs &costs, int axis, std::size_t op, std::int64_t wa
     const Ends ends = bands > 1
         ? network.ends_of(network.axes[axis], op, op + 1, bands, steps_of(bands), {})
         : Ends{};
-    for (std::int64_t k = network.read_first[op]; k < network.read_first[op + 1]; ++k) {
+    for (std::int64_t k : row_of(network.read_first, op)) {
         const std::int64_t storage = network.read[k], own = model.by_channel[k] != 0 ? channels : 1;
         const auto bytes = static_cast<double>(network.read_bytes[k]);
         double moved = bytes * costs.refill(axis, op, way, k);
@@ -156,7 +156,7 @@ BandedStack single(const Costs &costs, int axis, std::size_t op, std::int64_t wa
                 times_read(network, network.axes[axis], {op, static_cast<std::size_t>(k)}, ends);
         add_stream(found.streams, storage, moved * static_cast<double>(channels / own));
     }
-    for (std::int64_t k = network.write_first[op]; k < network.write_first[op + 1]; ++k)
+    for (std::int64_t k : row_of(network.write_first, op))
         found.made.push_back(
             {network.write[k], {static_cast<double>(network.bytes[network.write[k]])}});
     const std::int64_t pieces = whole ? model.plain_pieces[op] : bands * channels;
@@ -207,7 +207,7 @@ class Bands {
         found_.pieces += static_cast<double>(pieces) * model_.bytes_of_piece;
         const auto [way, seconds] = costs_.in_bands(axis_, op, bands);
         found_.seconds += seconds;
-        for (std::int64_t k = network_.write_first[op]; k < network_.write_first[op + 1]; ++k) {
+        for (std::int64_t k : row_of(network_.write_first, op)) {
             const std::int64_t storage = network_.write[k];
             std::erase_if(found_.streams, [&](const Stream &s) { return s.storage == storage; });
             if (network_.leaves(storage, last_)) {
@@ -226,7 +226,7 @@ class Bands {
             }
             hold(op, storage, size);
         }
-        for (std::int64_t k = network_.read_first[op]; k < network_.read_first[op + 1]; ++k) {
+        for (std::int64_t k : row_of(network_.read_first, op)) {
             const std::int64_t storage = network_.read[k];
             const BandNetwork::Use use{op, static_cast<std::size_t>(k)};
             const auto bytes = static_cast<double>(network_.read_bytes[k]);
@@ -531,11 +531,11 @@ std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackMode
     for (std::size_t last = 1; last <= network.operators; ++last) {
         const std::size_t op = last - 1;
         bool weights = false;
-        for (std::int64_t k = network.read_first[op]; k < network.read_first[op + 1]; ++k)
+        for (std::int64_t k : row_of(network.read_first, op))
             weights |= network.kind[network.read[k]] == weight && network.read_bytes[k] > 0;
         for (int axis = 0; axis < 2; ++axis) {
             const WayCosts &ways = model.ways[axis];
-            for (std::int64_t w = ways.first[op]; w < ways.first[op + 1]; ++w) {
+            for (std::int64_t w : row_of(ways.first, op)) {
                 if ((axis == 1 && ways.bands[w] == 1) || (ways.channels[w] > 1 && !weights))
                     continue;
                 extend(single(costs, axis, op, w));

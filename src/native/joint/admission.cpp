@@ -385,8 +385,7 @@ class Simulation {
         if (task >= work_.jobs) {
             const std::int64_t s = copies_[task - work_.jobs];
             if (task - work_.jobs < fetches_) {
-                for (std::size_t i = readers_first_[s]; i < readers_first_[s + 1]; ++i)
-                    enable(readers_[i]);
+                for (std::size_t i : row_of(readers_first_, s)) enable(readers_[i]);
                 return;
             }
             left_[stays_.stays[s].tensor] = 1;
@@ -394,8 +393,7 @@ class Simulation {
             return;
         }
         ++jobs_done_;
-        for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1];
-            ++i)
+        for (std::int64_t i : row_of(work_.successors.first, task))
             enable(work_.successors.next[i]);
         for (std::int64_t s : used(task)) {
             if (const auto out = way_out_.find(s); out != way_out_.end() &&

@@ -26,7 +26,7 @@ class Bound {
         : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
         owner_.resize(t_.kernel.size());
         for (std::int64_t t = 0; t < t_.count(); ++t)
-            for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
+            for (std::int64_t u : row_of(t_.first, t)) owner_[u] = t;
         combined_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) combined_[k] = combined(k);
         for (std::int64_t k = 0; k < k_.count(); ++k) sum_[k + 1] = sum_[k] + p_.memory[k];
@@ -35,7 +35,7 @@ class Bound {
     Wide kernel(std::int64_t k) {
         list_combinations(k);
         Wide best = kNever;
-        for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
+        for (std::int64_t a : row_of(k_.first_algorithm, k)) {
             const Wide rent = Wide{p_.memory[k]} * k_.workspace[a];
             if (combinations_.empty())
                 best = std::min(
@@ -73,7 +73,7 @@ class Bound {
     void list_combinations(std::int64_t k) {
         combinations_.clear();
         if (k_.measured(k)) combinations_.emplace_back();
-        for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o) {
+        for (std::int64_t o : row_of(k_.first_operand, k)) {
             const std::int64_t u = k_.use[o];
             if (!told_apart(u)) continue;
             if (combinations_.empty()) combinations_.emplace_back();
@@ -99,7 +99,7 @@ class Bound {
     // Whether combinations are told apart at all at this use's kernel.
     bool combined(std::int64_t k) const {
         if (k_.measured(k)) return true;
-        for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o)
+        for (std::int64_t o : row_of(k_.first_operand, k))
             if (p_.noted[k_.use[o]]) return true;
         return false;
     }

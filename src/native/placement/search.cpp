@@ -38,7 +38,7 @@ class Search {
         end_.assign(t_.count(), 0);
         for (std::int64_t t = 0; t < t_.count(); ++t) {
             if (t_.first[t] == t_.first[t + 1]) continue;
-            for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
+            for (std::int64_t u : row_of(t_.first, t)) owner_[u] = t;
             const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
             begin_[t] = range == LiveRange::cyclic || range == LiveRange::input
                 ? 0
@@ -96,7 +96,7 @@ class Search {
         spans(paths_, t, [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t k = from; k < to; ++k) used_[k] += sign * t_.size[t];
         });
-        for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u)
+        for (std::int64_t u : row_of(t_.first, t))
             in_slow_[t_.operand[u]] = sign < 0 || !paths_.fast[u];
     }
 
@@ -207,7 +207,7 @@ class Search {
     void insert(std::int64_t t) {
         total_ += copies(t);
         occupy(t, +1);
-        for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) refresh(t_.kernel[u]);
+        for (std::int64_t u : row_of(t_.first, t)) refresh(t_.kernel[u]);
         refresh_spans(t);
     }
 
@@ -312,7 +312,7 @@ class Search {
             add(t);
         }
         if (share() < (schedule_ ? 0.3 : 0.7))
-            for (std::int64_t o = k_.first_operand[at]; o < k_.first_operand[at + 1]; ++o)
+            for (std::int64_t o : row_of(k_.first_operand, at))
                 if (share() < 0.7) add(owner_[k_.use[o]]);
         const std::size_t most = schedule_ ? 1 + below(5) : victims_.size() + 1 + below(8);
         for (int tries = 0; tries < 40 && victims_.size() < most; ++tries) {

@@ -2,6 +2,8 @@
 // algorithms and operands.
 #pragma once
 
+#include "common/rows.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>

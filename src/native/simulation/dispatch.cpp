@@ -97,8 +97,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
         [&](const Running &run) {
             busy[run.resource] = 0;
             result.end[run.task] = result.makespan = events.now();
-            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
-                ++i)
+            for (std::int64_t i : row_of(successors.first, run.task))
                 if (--waiting[successors.next[i]] == 0) enable(successors.next[i]);
         });
     return result;

@@ -1,6 +1,8 @@
 // The kernels, as functions of plain arrays; module.cpp binds them to Python.
 #pragma once
 
+#include "common/rows.hpp"
+
 #include <cstdint>
 #include <span>
 #include <vector>

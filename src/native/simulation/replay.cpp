@@ -38,9 +38,7 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
             busy[run.resource] = 0;
             result.end[run.task] = events.now();
             ++result.completed;
-            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1];
-                ++i)
-                --waiting[successors.next[i]];
+            for (std::int64_t i : row_of(successors.first, run.task)) --waiting[successors.next[i]];
         });
     meter(0);
     return result;

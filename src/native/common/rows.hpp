@@ -1,0 +1,11 @@
+// Tables whose rows lie one after the other in one array.
+#pragma once
+
+#include <ranges>
+
+namespace loadmaster {
+
+// Where the elements of a row are: from first[row] up to first[row + 1], where the next row begins.
+auto row_of(const auto &first, auto row) { return std::views::iota(first[row], first[row + 1]); }
+
+} // namespace loadmaster
