@@ -40,14 +40,13 @@ void Blocks::number_slots(const Buffers &buffers) {
     for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
         if (buffers.occupies(s))
             instants_.insert(instants_.end(), {buffers.begin[s], buffers.end[s]});
-    std::sort(instants_.begin(), instants_.end());
-    instants_.erase(std::unique(instants_.begin(), instants_.end()), instants_.end());
+    sort_distinct(instants_);
     load_.assign(instants_.size(), 0);
 }
 
 std::int32_t Blocks::slot(std::int64_t instant) const {
     return static_cast<std::int32_t>(
-        std::lower_bound(instants_.begin(), instants_.end(), instant) - instants_.begin());
+        std::ranges::lower_bound(instants_, instant) - instants_.begin());
 }
 
 double Blocks::area(const Block &block) const {
@@ -96,7 +95,7 @@ void Blocks::consider(std::int32_t first, std::int32_t second) {
     if (empty >= joining_.most_empty) return;
     if (block.rise == 0 && lower.size == upper.size) empty *= kEqualSizes;
     pairs_.push_back({empty * (1 + kNoise * random_.uniform()), first, second});
-    std::push_heap(pairs_.begin(), pairs_.end(), std::greater<>());
+    std::ranges::push_heap(pairs_, std::greater<>());
 }
 
 // Adds what is empty in a block to the load; false, with nothing changed, if that has no room for
@@ -116,7 +115,7 @@ bool Blocks::claim(const Block &block) {
 
 void Blocks::join_all() {
     while (!pairs_.empty()) {
-        std::pop_heap(pairs_.begin(), pairs_.end(), std::greater<>());
+        std::ranges::pop_heap(pairs_, std::greater<>());
         const Pair pair = pairs_.back();
         pairs_.pop_back();
         if (blocks_[pair.first].apart || blocks_[pair.second].apart) continue;

@@ -59,7 +59,7 @@ Bound heaviest_clique(const Buffers &buffers, std::span<const InPlace> in_place)
         take(order[start]);
         for (std::int64_t b : order)
             if (met[b] == members.size()) take(b);
-        std::sort(members.begin(), members.end());
+        std::ranges::sort(members);
         if (bytes > best.bytes) best = {bytes, 0, -1, std::move(members)};
     }
     return best;

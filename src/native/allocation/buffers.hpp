@@ -58,9 +58,14 @@ template <typename Number = std::int64_t, typename Key>
 std::vector<Number> sorted_by(std::size_t count, const Key &key) {
     std::vector<Number> order(count);
     std::iota(order.begin(), order.end(), Number{0});
-    std::stable_sort(
-        order.begin(), order.end(), [&](Number a, Number b) { return key(a) < key(b); });
+    std::ranges::stable_sort(order, {}, key);
     return order;
+}
+
+// In order, each value once.
+template <typename Value> void sort_distinct(std::vector<Value> &values) {
+    std::ranges::sort(values);
+    values.erase(std::ranges::unique(values).begin(), values.end());
 }
 
 struct Load {

@@ -97,7 +97,7 @@ std::optional<OwnedBuffers> on_one_clock(const Demands &demands) {
                 static_cast<double>(buffers.end[buffers.first[b + 1] - 1]);
         order.emplace_back(middle / static_cast<double>(members.size()), order.size());
     }
-    std::sort(order.begin(), order.end(), [&](const auto &a, const auto &b) {
+    std::ranges::sort(order, [&](const auto &a, const auto &b) {
         return a.first != b.first ? a.first < b.first : cliques[a.second] < cliques[b.second];
     });
     for (std::size_t instant = 0; instant < order.size(); ++instant)

@@ -52,7 +52,7 @@ void check_overlaps(const Buffers &b) {
         mine.clear();
         for (Int s : b.sections(i))
             if (b.begin[s] < b.end[s]) mine.push_back({b.begin[s], b.end[s], b.low[s], b.high[s]});
-        std::sort(mine.begin(), mine.end());
+        std::ranges::sort(mine);
         for (std::size_t k = 1; k < mine.size(); ++k) {
             const auto &[begin, end, low, high] = mine[k];
             const auto &before = mine[k - 1];
@@ -170,17 +170,15 @@ void OwnedBuffers::keep_apart(std::vector<Pair> pairs) {
     std::erase_if(pairs, [](const Pair &pair) { return pair.one == pair.other; });
     for (std::size_t i = 0, count = pairs.size(); i < count; ++i)
         pairs.push_back({pairs[i].other, pairs[i].one});
-    std::sort(pairs.begin(), pairs.end());
-    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    sort_distinct(pairs);
     near_first.assign(size.size() + 1, 0);
     for (const auto &[one, other] : pairs) ++near_first[one + 1], near.push_back(other);
-    std::partial_sum(near_first.begin(), near_first.end(), near_first.begin());
+    add_up(near_first);
 }
 
 std::vector<AddressRange> joined(std::vector<AddressRange> ranges) {
     std::erase_if(ranges, [](const AddressRange &range) { return range.low >= range.high; });
-    std::sort(ranges.begin(), ranges.end(),
-        [](const AddressRange &a, const AddressRange &b) { return a.low < b.low; });
+    std::ranges::sort(ranges, {}, &AddressRange::low);
     std::vector<AddressRange> found;
     for (const AddressRange &range : ranges)
         if (!found.empty() && range.low <= found.back().high)

@@ -23,8 +23,7 @@ constexpr std::int64_t kPlainListLimit = 1500;
 // The lowest aligned offset strictly inside none of some ranges, or with `best_fit` the lowest one
 // in the tightest gap.
 std::int64_t choose(std::vector<Range> &taken, std::int64_t alignment, bool best_fit) {
-    std::sort(
-        taken.begin(), taken.end(), [](const Range &a, const Range &b) { return a.low < b.low; });
+    std::ranges::sort(taken, {}, &Range::low);
     std::int64_t at = 0, best = -1, tightest = std::numeric_limits<std::int64_t>::max();
     for (const Range &next : taken) {
         if (next.low >= at) {
@@ -53,9 +52,7 @@ class PlacedList {
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) {
             const Entry entry{at + mine.low, at + mine.high, mine.begin, mine.end};
-            placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), entry,
-                               [](const Entry &a, const Entry &c) { return a.low < c.low; }),
-                entry);
+            placed_.insert(std::ranges::upper_bound(placed_, entry.low, {}, &Entry::low), entry);
         }
     }
 
@@ -280,16 +277,14 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
 std::vector<std::int64_t> best_fit_by_birth(
     const Buffers &buffers, std::span<const std::int64_t> order) {
     if (!Plain::possible(buffers) ||
-        std::any_of(buffers.alignment.begin(), buffers.alignment.end(),
-            [](std::int64_t a) { return a != 1; }))
+        std::ranges::any_of(buffers.alignment, [](std::int64_t a) { return a != 1; }))
         return {};
     const Plain plain(buffers, false);
     std::vector<std::int32_t> place(buffers.count(), -1), births;
     for (std::int32_t i = 0; i < plain.count(); ++i) place[plain.buffer[i]] = i;
     for (std::int64_t b : order)
         if (place[b] >= 0) births.push_back(place[b]);
-    if (!std::is_sorted(births.begin(), births.end(),
-            [&](std::int32_t a, std::int32_t b) { return plain.begin[a] < plain.begin[b]; }))
+    if (!std::ranges::is_sorted(births, {}, [&](std::int32_t b) { return plain.begin[b]; }))
         return {};
     return sweep_best_fit(plain, births);
 }

@@ -24,9 +24,8 @@ std::vector<Event> events_of(const Buffers &buffers) {
             events.push_back({buffers.begin[s], true, bytes});
             events.push_back({buffers.end[s], false, bytes});
         }
-    std::sort(events.begin(), events.end(), [](const Event &a, const Event &b) {
-        return std::tie(a.when, a.starts) < std::tie(b.when, b.starts);
-    });
+    std::ranges::sort(
+        events, {}, [](const Event &event) { return std::pair(event.when, event.starts); });
     return events;
 }
 
@@ -54,8 +53,7 @@ std::vector<std::int64_t> slot_starts(const Buffers &buffers) {
 
 void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, Model &model) {
     const auto slot_of = [&](std::int64_t when) {
-        return static_cast<std::int32_t>(
-            std::lower_bound(starts.begin(), starts.end(), when) - starts.begin());
+        return static_cast<std::int32_t>(std::ranges::lower_bound(starts, when) - starts.begin());
     };
     model.slots = static_cast<std::int32_t>(starts.size());
     model.first.push_back(0);
@@ -70,8 +68,7 @@ void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, 
             model.spans.push_back(span);
         }
         const auto mine = model.spans.begin() + model.first.back();
-        std::sort(mine, model.spans.end(),
-            [](const Span &a, const Span &c) { return a.begin < c.begin; });
+        std::ranges::sort(mine, model.spans.end(), {}, &Span::begin);
         model.hull_begin.push_back(mine->begin);
         model.hull_end.push_back(model.spans.back().end);
         model.length.push_back(length);
@@ -83,7 +80,7 @@ void list_slots(Model &model) {
     std::vector<std::int32_t> counts(model.slots + 1, 0);
     for (const Span &span : model.spans)
         for (std::int32_t s = span.begin; s < span.end; ++s) ++counts[s + 1];
-    std::partial_sum(counts.begin(), counts.end(), counts.begin());
+    add_up(counts);
     model.slot_first = counts;
     model.slot_buffer.resize(counts.back());
     model.slot_low.resize(counts.back());

@@ -13,17 +13,15 @@ double area(std::int64_t bytes, std::int64_t begin, std::int64_t end) {
 }
 
 void sort_by_address(std::vector<Forbidden> &forbidden) {
-    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) {
-        return std::tie(a.from, a.buffer) < std::tie(b.from, b.buffer);
-    });
+    std::ranges::sort(
+        forbidden, {}, [](const Forbidden &one) { return std::tie(one.from, one.buffer); });
 }
 
 // What several sections of one buffer forbid is joined where it overlaps, so that its weight counts
 // once.
 void join_by_buffer(std::vector<Forbidden> &forbidden) {
-    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) {
-        return std::tie(a.buffer, a.from, a.to) < std::tie(b.buffer, b.from, b.to);
-    });
+    std::ranges::sort(
+        forbidden, {}, [](const Forbidden &one) { return std::tie(one.buffer, one.from, one.to); });
     std::size_t kept = 0;
     for (const Forbidden &next : forbidden) {
         if (kept && forbidden[kept - 1].buffer == next.buffer && next.from < forbidden[kept - 1].to)
@@ -90,8 +88,7 @@ void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t>
 
 std::optional<PinClash> pins_clash(const Buffers &buffers) {
     std::vector<std::int64_t> pin(buffers.pin.begin(), buffers.pin.end());
-    if (std::none_of(pin.begin(), pin.end(), [](std::int64_t at) { return at >= 0; }))
-        return std::nullopt;
+    if (std::ranges::none_of(pin, [](std::int64_t at) { return at >= 0; })) return std::nullopt;
     const auto clash = [&](std::int64_t b, std::int64_t other) {
         return pin[b] >= 0 && pin[other] >= 0 && pin[b] < pin[other] + buffers.size[other] &&
             pin[other] < pin[b] + buffers.size[b];

@@ -20,8 +20,7 @@ struct Range {
 class RangeSet {
   public:
     void add(std::int64_t low, std::int64_t high) {
-        auto from = std::lower_bound(ranges_.begin(), ranges_.end(), low,
-            [](const Range &r, std::int64_t at) { return r.high < at; });
+        auto from = std::ranges::lower_bound(ranges_, low, {}, &Range::high);
         if (from == ranges_.end() || from->low > high) {
             ranges_.insert(from, {low, high});
             return;

@@ -114,8 +114,7 @@ class Trial {
             found = strategy_.own(reduced, bound, capacity_);
         } else {
             const std::span<const Int> hint = reduced.rewritten.hint();
-            const bool hinted =
-                std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
+            const bool hinted = std::ranges::any_of(hint, [](Int at) { return at >= 0; });
             Portfolio portfolio(reduced.buffers(), hinted ? hint : std::span<const Int>(), bound,
                 capacity_, effort);
             portfolio.run(strategy_.name);

@@ -95,8 +95,7 @@ void merge_group(const Demands &demands, const Group &group, Merger &merged) {
 
 template <typename Row> void make_distinct(std::vector<Row> &rows) {
     std::erase_if(rows, [](const Row &row) { return row.one == row.other; });
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    sort_distinct(rows);
 }
 
 // In-place pairs and conflicts of what groups have become. Two may share an address if all their
@@ -134,8 +133,7 @@ void merge_pairs(const Demands &demands, Merged &merged) {
                 const Int up = row.shift + merged.lift(b) - merged.lift(a);
                 if (!meet(demands.buffers, asked, a, b, up)) continue;
                 any = true;
-                if (!std::binary_search(allowed.begin(), allowed.end(), in_order({a, b, up})))
-                    return true;
+                if (!std::ranges::binary_search(allowed, in_order({a, b, up}))) return true;
             }
         return !any;
     });

@@ -60,8 +60,7 @@ class Repair {
     }
     bool place_at_lowest_gap(std::int64_t &work, Budget &budget) {
         std::vector<std::int32_t> out = left_out(offset_);
-        std::stable_sort(out.begin(), out.end(),
-            [&](std::int32_t a, std::int32_t b) { return set_.size[a] > set_.size[b]; });
+        std::ranges::stable_sort(out, std::greater{}, [&](std::int32_t a) { return set_.size[a]; });
         for (std::int32_t b : out) {
             const bool within = look_around(b, work);
             offset_[b] = lowest(b);
@@ -108,9 +107,8 @@ class Repair {
         if (highest < 0) return -1;
         tops_.resize(near_.size());
         std::iota(tops_.begin(), tops_.end(), 0);
-        std::sort(tops_.begin(), tops_.end(), [&](std::int32_t a, std::int32_t c) {
-            return near_[a].to != near_[c].to ? near_[a].to < near_[c].to : a < c;
-        });
+        std::ranges::sort(
+            tops_, {}, [&](std::int32_t top) { return std::pair(near_[top].to, top); });
         std::size_t above = 0, below = 0, under = 0,
                     over =
                         0; // `above` and `below` walk the candidates, the others what is in the way

@@ -24,7 +24,7 @@ Search::Search(const Model &model)
 }
 
 void Search::forget() {
-    std::fill(weight_.begin(), weight_.end(), 1.0);
+    std::ranges::fill(weight_, 1.0);
     failed_.clear();
 }
 
@@ -98,8 +98,7 @@ void Search::list_candidates(const Valley &valley) {
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
             candidates_.push_back({heuristic_->rank[b], b});
     }
-    std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(),
-        [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
+    std::ranges::sort(candidates_.begin() + from, candidates_.end(), {}, &Candidate::rank);
 }
 
 Outcome Search::solve(const Part &part) {
@@ -182,12 +181,8 @@ bool Search::splits(const Part &part, std::int32_t placed) const {
 }
 
 Outcome Search::solve_components(const Part &part) {
-    std::sort(
-        order_.begin() + part.from, order_.begin() + part.to, [&](std::int32_t a, std::int32_t b) {
-            return model_.hull_begin[a] != model_.hull_begin[b]
-                ? model_.hull_begin[a] < model_.hull_begin[b]
-                : a < b;
-        });
+    std::ranges::sort(order_.begin() + part.from, order_.begin() + part.to, {},
+        [&](std::int32_t b) { return std::pair(model_.hull_begin[b], b); });
     const std::size_t first = parts_.size();
     std::int32_t reach = -1;
     for (std::int32_t i = part.from; i < part.to; ++i) {
@@ -199,10 +194,8 @@ Outcome Search::solve_components(const Part &part) {
     }
     // The smallest first: if a part fails, the others need not be tried.
     const std::size_t end = parts_.size();
-    std::sort(parts_.begin() + static_cast<std::ptrdiff_t>(first), parts_.end(),
-        [](const Part &a, const Part &b) {
-            return a.to - a.from != b.to - b.from ? a.to - a.from < b.to - b.from : a.from < b.from;
-        });
+    std::ranges::sort(parts_.begin() + first, parts_.end(), {},
+        [](const Part &own) { return std::pair(own.to - own.from, own.from); });
     Outcome outcome = Outcome::solved;
     for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i)
         outcome = solve(Part(parts_[i]));

@@ -53,8 +53,7 @@ class Partitions {
         const auto smaller = [&](const InPlace &row) {
             return std::min(buffers.size[row.one], buffers.size[row.other]);
         };
-        std::stable_sort(pairs_.begin(), pairs_.end(),
-            [&](const InPlace &a, const InPlace &b) { return smaller(a) > smaller(b); });
+        std::ranges::stable_sort(pairs_, std::greater{}, smaller);
         std::erase_if(pairs_, [&](const InPlace &row) {
             Groups alone;
             return !join(alone, row);
@@ -85,9 +84,7 @@ class Partitions {
   private:
     bool few(std::size_t most) const { return std::max(pairs_.size(), found.size()) <= most; }
     static Int shift_of(const Group &group, Int buffer) {
-        return std::find_if(group.begin(), group.end(), [&](const Member &member) {
-            return member.buffer == buffer;
-        })->shift;
+        return std::ranges::find(group, buffer, &Member::buffer)->shift;
     }
     // Joins the groups of a pair; not if they are one, or pins, alignments or two that must be
     // apart forbid it.
@@ -101,8 +98,7 @@ class Partitions {
             for (const auto &[a, below] : mine) {
                 const InPlace together{a, b, shift + up - below};
                 if (meet(reduced_.buffers(), reduced_.conflicts, a, b, together.shift) &&
-                    !std::binary_search(
-                        reduced_.in_place.begin(), reduced_.in_place.end(), in_order(together)))
+                    !std::ranges::binary_search(reduced_.in_place, in_order(together)))
                     return false;
             }
             whole.push_back({b, shift + up});
@@ -168,9 +164,8 @@ Int apart(const Component &component) {
             for (std::size_t b : component.linked[a]) barred[b] = 1;
         }
         best = std::max(best, total);
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            return component.linked[a].size() < component.linked[b].size();
-        });
+        std::ranges::stable_sort(
+            order, {}, [&](std::size_t a) { return component.linked[a].size(); });
     }
     return best;
 }
@@ -194,7 +189,7 @@ Int least_bytes(
                 for (Int other : found->second)
                     if (open.erase(other)) front.push_back(other);
         }
-        std::sort(members.begin(), members.end());
+        std::ranges::sort(members);
         Component component;
         std::map<Int, std::size_t> number;
         for (const auto &[negative, b] : members) number.emplace(b, number.size());
@@ -233,8 +228,7 @@ Cases cases_of(const Reduced &reduced, std::size_t most) {
         found.cases.push_back(
             {std::move(merged), std::move(made), std::move(bound), &groups == &apart});
     }
-    std::stable_sort(found.cases.begin(), found.cases.end(),
-        [](const Case &a, const Case &b) { return a.bound.bytes < b.bound.bytes; });
+    std::ranges::stable_sort(found.cases, {}, [](const Case &one) { return one.bound.bytes; });
     return found;
 }
 
@@ -249,8 +243,7 @@ Bound shared_load(
             changes.push_back({buffers.end[s], b, -bytes, slack});
             nested &= buffers.low[s] == 0;
         }
-    std::sort(changes.begin(), changes.end(),
-        [](const Change &a, const Change &b) { return a.instant < b.instant; });
+    std::ranges::sort(changes, {}, &Change::instant);
     std::map<Int, std::set<Int>> near;
     for (const auto &[one, other, shift] : in_place) {
         near[one].insert(other), near[other].insert(one);

@@ -26,9 +26,7 @@ Skyline::Skyline(const Buffers &buffers, const Timeline &timeline, Int capacity)
         for (const Section &s : timeline.sections(b))
             pins_.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
     }
-    std::sort(pins_.begin(), pins_.end(), [](const Pin &a, const Pin &b) {
-        return a.low != b.low ? a.low < b.low : a.begin < b.begin;
-    });
+    std::ranges::sort(pins_, {}, [](const Pin &pin) { return std::pair(pin.low, pin.begin); });
     index_sections();
     list_cells();
     for (std::int32_t b = 0; b < buffers.count(); ++b)
@@ -39,15 +37,14 @@ void Skyline::index_sections() {
     std::vector<std::pair<std::int32_t, Section>> found;
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         for (const Section &s : timeline_.sections(b)) found.emplace_back(b, s);
-    std::stable_sort(found.begin(), found.end(),
-        [](const auto &a, const auto &b) { return a.second.begin < b.second.begin; });
+    std::ranges::stable_sort(found, {}, [](const auto &each) { return each.second.begin; });
     starts_.assign(timeline_.slots() + 1, 0);
     for (const auto &[b, s] : found) {
         owner_.push_back(b);
         sections_.push_back(s);
         ++starts_[s.begin + 1];
     }
-    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
+    add_up(starts_);
     reach_.assign(sections_.size() / kBlock + 1, 0);
     for (std::size_t i = 0; i < sections_.size(); ++i)
         reach_[i / kBlock] = std::max(reach_[i / kBlock], sections_[i].end);
@@ -60,7 +57,7 @@ void Skyline::list_cells() {
     first_cell_.assign(timeline_.slots() + 1, 0);
     for (const Section &s : sections_)
         for (std::int32_t slot = s.begin; slot < s.end; ++slot) ++first_cell_[slot + 1];
-    std::partial_sum(first_cell_.begin(), first_cell_.end(), first_cell_.begin());
+    add_up(first_cell_);
     cells_.resize(count);
     std::vector<std::size_t> next(first_cell_.begin(), first_cell_.end() - 1);
     for (std::size_t i = 0; i < sections_.size(); ++i)
@@ -113,12 +110,6 @@ void Skyline::explain_raise(std::int32_t buffer, Int threshold) {
         if (trail_[at].before < 0) level = -1; // it was there from the start
     }
     if (level >= 0) conflict_.levels.push_back(level);
-}
-
-void Skyline::sort_conflict() {
-    std::sort(conflict_.levels.begin(), conflict_.levels.end());
-    conflict_.levels.erase(
-        std::unique(conflict_.levels.begin(), conflict_.levels.end()), conflict_.levels.end());
 }
 
 Skyline::Int Skyline::release_of(const Cell &cell) const {
@@ -213,7 +204,7 @@ bool Skyline::place(std::int32_t buffer, Int at, bool propagate) {
         if (completion_[slot] > capacity_) fine = slot_feasible(slot);
     }
     if (fine) return true;
-    sort_conflict();
+    sort_distinct(conflict_.levels);
     undo();
     return false;
 }

@@ -122,22 +122,21 @@ class Sweep {
         if (gap.below >= 0) above_[gap.below] = b;
         if (gap.above >= 0) below_[gap.above] = b;
         if (gap.low < at && top < gap.high)
-            gaps_.insert(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen), gap),
-                gaps_[chosen + 1].low = top, gaps_[chosen + 1].below = b;
+            gaps_.insert(gaps_.begin() + chosen, gap), gaps_[chosen + 1].low = top,
+                                                                      gaps_[chosen + 1].below = b;
         if (gap.low < at)
             gaps_[chosen].high = at, gaps_[chosen].above = b;
         else if (top < gap.high)
             gaps_[chosen].low = top, gaps_[chosen].below = b;
         else
-            gaps_.erase(gaps_.begin() + static_cast<std::ptrdiff_t>(chosen));
+            gaps_.erase(gaps_.begin() + chosen);
     }
     void release(std::int32_t b) {
         if (offset_[b] < 0) return;
         const std::int64_t low = offset_[b], high = low + plain_.size[b];
         if (below_[b] >= 0) above_[below_[b]] = above_[b];
         if (above_[b] >= 0) below_[above_[b]] = below_[b];
-        const auto next = std::lower_bound(gaps_.begin(), gaps_.end(), high,
-            [](const Gap &gap, std::int64_t at) { return gap.low < at; });
+        const auto next = std::ranges::lower_bound(gaps_, high, {}, &Gap::low);
         const bool up = next != gaps_.end() && next->low == high,
                    down = next != gaps_.begin() && (next - 1)->high == low;
         if (up && down) {

@@ -41,7 +41,7 @@ void Telamalloc::group_phases() {
             begin = std::min(begin, s.begin), end[b] = std::max(end[b], s.end);
         hulls.emplace_back(begin, b);
     }
-    std::sort(hulls.begin(), hulls.end());
+    std::ranges::sort(hulls);
     for (const auto &[begin, b] : hulls) {
         if (phases_.empty() || (options_.features.phases && begin >= phases_.back().end))
             phases_.push_back({begin, begin, {}, 0});
@@ -50,8 +50,7 @@ void Telamalloc::group_phases() {
         phase.members.push_back(b);
         phase.most = std::max(phase.most, timeline_.contention(b));
     }
-    std::stable_sort(phases_.begin(), phases_.end(),
-        [](const Phase &a, const Phase &b) { return a.most > b.most; });
+    std::ranges::stable_sort(phases_, std::greater{}, &Phase::most);
 }
 
 void Telamalloc::count_waiting(std::int32_t buffer, Int sign) {
@@ -175,7 +174,7 @@ bool Telamalloc::has_candidate(Level &level) {
         const std::int32_t b = best_of(level, rule);
         if (b < 0)
             level.asked = rules * width;
-        else if (std::find(found.begin(), found.end(), b) == found.end())
+        else if (std::ranges::find(found, b) == found.end())
             found.push_back(b);
     }
     return level.next < found.size();
@@ -224,8 +223,7 @@ void Telamalloc::record_failure(Level &level) {
 // by half of the placements.
 bool Telamalloc::backtrack(bool far) {
     Level &top = levels_[--top_];
-    std::sort(top.blamed.begin(), top.blamed.end());
-    top.blamed.erase(std::unique(top.blamed.begin(), top.blamed.end()), top.blamed.end());
+    sort_distinct(top.blamed);
     if (top_ == base_) return false;
     std::int32_t target = top_ - 1;
     if (options_.features.jump) {

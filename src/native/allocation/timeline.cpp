@@ -11,8 +11,7 @@ class Maxima {
   public:
     explicit Maxima(std::span<const std::int64_t> values)
         : count_(values.size()), tree_(2 * values.size()) {
-        std::copy(
-            values.begin(), values.end(), tree_.begin() + static_cast<std::ptrdiff_t>(count_));
+        std::ranges::copy(values, tree_.begin() + static_cast<std::ptrdiff_t>(count_));
         for (std::size_t node = count_ - 1; node > 0; --node)
             tree_[node] = std::max(tree_[2 * node], tree_[2 * node + 1]);
     }
@@ -39,12 +38,10 @@ Timeline::Timeline(const Buffers &buffers) {
     std::vector<std::int64_t> starts;
     for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
         if (buffers.occupies(s)) starts.push_back(buffers.begin[s]);
-    std::sort(starts.begin(), starts.end());
-    starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+    sort_distinct(starts);
     slots_ = static_cast<std::int32_t>(starts.size());
     const auto slot = [&](std::int64_t when) {
-        return static_cast<std::int32_t>(
-            std::lower_bound(starts.begin(), starts.end(), when) - starts.begin());
+        return static_cast<std::int32_t>(std::ranges::lower_bound(starts, when) - starts.begin());
     };
 
     first_.push_back(0);
@@ -66,7 +63,7 @@ Timeline::Timeline(const Buffers &buffers) {
     for (std::int32_t s = 0; s < slots_; ++s) load[s + 1] += load[s];
     if (slots_ == 0) return;
     load.pop_back();
-    load_ = *std::max_element(load.begin(), load.end());
+    load_ = std::ranges::max(load);
     const Maxima maxima(load);
     for (std::int64_t b = 0; b < count; ++b)
         for (const Section &section : sections(b))

@@ -301,7 +301,7 @@ class PackingProblem {
             nb::gil_scoped_release release;
             const Merged merged = merge({buffers(), demands_.hint, {}, {}, {}, demands_.conflicts});
             const Reduced reduced = without_empty(merged, joined(demands_.reserved), capacity);
-            std::fill(at.begin(), at.end(), -1);
+            std::ranges::fill(at, -1);
             for (std::int64_t b = 0; b < reduced.own; ++b) at[reduced.merged(b)] = b;
             std::vector<std::int64_t> mine;
             for (std::int64_t b : view(order))

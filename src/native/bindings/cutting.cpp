@@ -253,7 +253,7 @@ class BandProblem {
             ends.push_back(network_.ends_of(axis, op, last, bands, steps, ends));
             found.push_back(own ? network_.own_of(axis, op, last, ends) : ends.back());
         }
-        std::reverse(found.begin(), found.end());
+        std::ranges::reverse(found);
         return found;
     }
 

@@ -161,10 +161,10 @@ class MappingGroup {
                     best_score.data()[i]};
                 tried[i] = mapping::anneal(group_, walk, objective_, temperature.data()[i], samples,
                     target, seed, stream * walks + i);
-                std::copy(walk.queues.begin(), walk.queues.end(),
-                    now.begin() + static_cast<std::ptrdiff_t>(i * length));
-                std::copy(walk.best.begin(), walk.best.end(),
-                    found.begin() + static_cast<std::ptrdiff_t>(i * length));
+                std::ranges::copy(
+                    walk.queues, now.begin() + static_cast<std::ptrdiff_t>(i * length));
+                std::ranges::copy(
+                    walk.best, found.begin() + static_cast<std::ptrdiff_t>(i * length));
                 scored[i] = walk.score;
                 least[i] = walk.best_score;
             });

@@ -103,7 +103,7 @@ class Search {
     double chunk() const { return std::min(n_.c, units_.c); }
 
     static void add(std::vector<double> &sizes, double size) {
-        if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+        if (std::ranges::find(sizes, size) == sizes.end()) sizes.push_back(size);
     }
 
     // Groups that share the array, as many more as fill a burst, all, and one.

@@ -26,8 +26,7 @@ class Simulation {
           profile_(stays.used), times_(job_times(work, machine, stays)), events_(kLinks, kLinks),
           ready_(work.jobs), early_(work.jobs), limit_(options.filled_bytes) {
         // Operands that jobs have to have there may take more than is to be filled.
-        if (!machine.in_place)
-            limit_ = std::max(limit_, *std::max_element(profile_.begin(), profile_.end()));
+        if (!machine.in_place) limit_ = std::max(limit_, std::ranges::max(profile_));
         number_copies();
         list_users();
         position_.resize(work.jobs);
@@ -80,16 +79,14 @@ class Simulation {
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].fetched) copies_.push_back(static_cast<std::int64_t>(s));
-        std::sort(copies_.begin(), copies_.end(), [&](std::int64_t a, std::int64_t b) {
-            const Stay &one = stays_.stays[a], &two = stays_.stays[b];
-            if (one.first != two.first) return one.first < two.first;
-            return one.begin != two.begin ? one.begin < two.begin : a < b;
+        std::ranges::sort(copies_, {}, [&](std::int64_t s) {
+            return std::tuple(stays_.stays[s].first, stays_.stays[s].begin, s);
         });
         fetches_ = copies_.size();
         for (std::int64_t s : copies_)
             if (const std::int64_t time = work_.available[stays_.stays[s].tensor]; time > 0)
                 arrivals_.push_back(time);
-        std::sort(arrivals_.begin(), arrivals_.end(), std::greater<>());
+        std::ranges::sort(arrivals_, std::greater<>());
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
         for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
@@ -116,8 +113,7 @@ class Simulation {
             result_.start.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.start.end());
         const std::vector<std::int64_t> end(
             result_.end.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.end.end());
-        std::stable_sort(made.begin(), made.end(),
-            [&](std::size_t a, std::size_t b) { return start[a] < start[b]; });
+        std::ranges::stable_sort(made, {}, [&](std::size_t a) { return start[a]; });
         for (std::size_t at = 0; at < count; ++at) {
             result_.copies.push_back(copies_[made[at]]);
             result_.outward.push_back(made[at] >= fetches_);
@@ -172,7 +168,7 @@ class Simulation {
     void list_readers() {
         readers_first_.assign(stays_.stays.size() + 1, 0);
         for (std::int64_t s : used_) readers_first_[s + 1] += stays_.stays[s].fetched;
-        std::partial_sum(readers_first_.begin(), readers_first_.end(), readers_first_.begin());
+        add_up(readers_first_);
         readers_.resize(readers_first_.back());
         std::vector<std::size_t> next = readers_first_;
         for (std::size_t job = 0; job < work_.jobs; ++job)
@@ -299,8 +295,8 @@ class Simulation {
     }
 
     void start_jobs() {
-        std::fill(free_at_.begin(), free_at_.end(), static_cast<double>(now()));
-        std::fill(load_.begin(), load_.end(), 0.0);
+        std::ranges::fill(free_at_, static_cast<double>(now()));
+        std::ranges::fill(load_, 0.0);
         std::size_t idle = work_.cores;
         for (const Running &run : events_.running()) {
             for (std::size_t link = 0; link < kLinks; ++link) load_[link] += run.demand[link];

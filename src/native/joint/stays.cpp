@@ -75,7 +75,7 @@ class Chooser {
         for (std::size_t t = 0; t < work_.tensors; ++t) first_[t + 1] = produced(t);
         for (std::size_t r = 0; r < rows; ++r)
             first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
-        std::partial_sum(first_.begin(), first_.end(), first_.begin());
+        add_up(first_);
         use_.resize(first_.back());
         own_.assign(first_.back(), 0);
         gap_.assign(first_.back(), 0); // of the last use it stays 0
@@ -84,8 +84,8 @@ class Chooser {
             if (produced(t)) first_use(t)[count_[t]++] = {position_[work_.producer[t]], 0.0, 0.0};
         for (std::size_t r = 0; r < rows; ++r) add_use(r);
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            std::sort(first_use(t) + produced(t), first_use(t) + count_[t],
-                [](const Use &a, const Use &b) { return a.position < b.position; });
+            std::ranges::sort(
+                first_use(t) + produced(t), first_use(t) + count_[t], {}, &Use::position);
     }
 
     void add_use(std::size_t r) {
@@ -116,9 +116,9 @@ class Chooser {
             if (operands_fit()) return true;
             if (delay_ == 0) return false;
             used_ = Occupancy(work_.jobs);
-            std::fill(own_.begin(), own_.end(), 0);
-            std::fill(gap_.begin(), gap_.end(), 0);
-            std::fill(kept_to_.begin(), kept_to_.end(), 0);
+            std::ranges::fill(own_, 0);
+            std::ranges::fill(gap_, 0);
+            std::ranges::fill(kept_to_, 0);
         }
     }
 
@@ -282,9 +282,8 @@ class Chooser {
             if (!produced(t) && work_.bytes[t] > 0 && !streamed_[t])
                 for (std::size_t i = 0; i < uses(t).size(); ++i)
                     if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
-        std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) {
-            return a.position != b.position ? a.position < b.position : a.tensor < b.tensor;
-        });
+        std::ranges::sort(
+            left, {}, [](const Left &one) { return std::pair(one.position, one.tensor); });
         const std::vector<char> streamed = streams_in_time(left);
         for (std::size_t n = 0; n < left.size(); ++n) {
             const auto &[position, t, i] = left[n];
@@ -311,7 +310,7 @@ class Chooser {
             idle[position_[job] + 1] =
                 options_.streamed_share * std::max(busy, near_[position_[job]]);
         }
-        std::partial_sum(idle.begin(), idle.end(), idle.begin());
+        add_up(idle);
         double late = 0.0; // time of the main link that what is streamed still takes
         std::size_t n = left.size();
         for (std::int64_t at = static_cast<std::int64_t>(work_.jobs) - 1; at >= 0; --at) {
@@ -352,8 +351,7 @@ class Chooser {
         for (std::size_t r = 0; r < rows; ++r) {
             const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
             const auto uses = this->uses(t);
-            const auto use = std::lower_bound(uses.begin(), uses.end(), at,
-                [](const Use &u, std::int64_t p) { return u.position < p; });
+            const auto use = std::ranges::lower_bound(uses, at, {}, &Use::position);
             if (use != uses.end() && use->position == at)
                 result.row_stay[r] =
                     of_use[first_[t] + static_cast<std::size_t>(use - uses.begin())];
@@ -366,10 +364,8 @@ class Chooser {
         std::vector<std::size_t> result;
         for (std::size_t s = 0; s < stays.size(); ++s)
             if (stays[s].fetched) result.push_back(s);
-        std::sort(result.begin(), result.end(), [&](std::size_t a, std::size_t b) {
-            return std::pair(stays[a].begin, stays[a].tensor) <
-                std::pair(stays[b].begin, stays[b].tensor);
-        });
+        std::ranges::sort(
+            result, {}, [&](std::size_t s) { return std::pair(stays[s].begin, stays[s].tensor); });
         return result;
     }
 
@@ -400,8 +396,7 @@ class Chooser {
         for (auto s = order.rbegin(); s != order.rend(); ++s) {
             Stay &stay = stays[*s];
             latest = std::min(latest, elapsed_[stay.begin] - lead) - fetch_seconds(stay.tensor);
-            stay.urgent_from =
-                std::lower_bound(elapsed_.begin(), elapsed_.end(), latest) - elapsed_.begin();
+            stay.urgent_from = std::ranges::lower_bound(elapsed_, latest) - elapsed_.begin();
         }
     }
 

@@ -53,7 +53,7 @@ std::vector<loadmaster_gap> sorted_gaps(const loadmaster_problem &problem) {
         require(0 <= gap.low && gap.low <= gap.high && gap.high <= buffer.size, gap.buffer,
             "gap: not within the bytes of the buffer");
     }
-    std::sort(gaps.begin(), gaps.end(), [](const loadmaster_gap &a, const loadmaster_gap &b) {
+    std::ranges::sort(gaps, [](const loadmaster_gap &a, const loadmaster_gap &b) {
         return a.buffer != b.buffer ? a.buffer < b.buffer
             : a.start != b.start    ? a.start < b.start
                                     : a.low < b.low;
@@ -189,7 +189,7 @@ void fill(const Allocation &answer, std::int64_t buffers, std::int64_t *offsets,
     result.instant = answer.load.instant;
     result.nodes = answer.counters.nodes;
     result.interrupted = answer.interrupted;
-    std::copy(answer.offset.begin(), answer.offset.end(), offsets);
+    std::ranges::copy(answer.offset, offsets);
     if (witnesses)
         for (std::int64_t b : answer.witnesses)
             if (b < buffers) witnesses[b] = 1; // beyond are reserved ranges

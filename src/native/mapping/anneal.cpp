@@ -60,7 +60,7 @@ class Queues {
         std::swap(entries_[a], entries_[b]);
     }
 
-    double longest() const { return *std::max_element(load_.begin(), load_.end()); }
+    double longest() const { return std::ranges::max(load_); }
     double traffic() const { return traffic_; }
     double energy() const { return energy_; }
 

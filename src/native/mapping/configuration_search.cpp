@@ -55,7 +55,7 @@ class Search {
         price_bus();
         // Where much must be asked for, jobs that ask for much come first: without them there is
         // little left to choose from.
-        std::stable_sort(options_.begin(), options_.end(), [&](const Option &a, const Option &b) {
+        std::ranges::stable_sort(options_, [&](const Option &a, const Option &b) {
             return fits ? value(a, bus_.price) > value(b, bus_.price) : a.demand > b.demand;
         });
         rank(bus_, bus_.price);
@@ -96,8 +96,8 @@ class Search {
         std::vector<double> values(options_.size());
         for (std::size_t at = 0; at < options_.size(); ++at)
             if ((values[at] = value(options_[at], price)) > 0.0) ranking.order.push_back(at);
-        std::stable_sort(ranking.order.begin(), ranking.order.end(),
-            [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+        std::ranges::stable_sort(
+            ranking.order, std::greater{}, [&](std::size_t a) { return values[a]; });
     }
 
     // The price at which the bus is just used up by jobs that do not fill it alone: the bound is

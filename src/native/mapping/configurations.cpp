@@ -36,7 +36,7 @@ std::vector<Option> options(const Prices &prices, std::size_t kind, std::int32_t
                 {static_cast<std::int32_t>(parts), worth, static_cast<std::int32_t>(job)});
     }
     // Where demands must fit, small is good; where they must add up, large is.
-    std::sort(all.begin(), all.end(), [fits](const Option &a, const Option &b) {
+    std::ranges::sort(all, [fits](const Option &a, const Option &b) {
         if (a.parts != b.parts) return fits ? a.parts < b.parts : a.parts > b.parts;
         return a.gain != b.gain ? a.gain > b.gain : a.job < b.job;
     });

@@ -35,12 +35,15 @@ void Decoder::settle() {
         std::int32_t to = at;
         for (; to > 0 && sorted_[to - 1] > moving; --to) sorted_[to] = sorted_[to - 1];
         sorted_[to] = moving;
-        if ((patience -= at - to) < 0) return std::sort(sorted_.begin(), sorted_.end());
+        if ((patience -= at - to) < 0) {
+            std::ranges::sort(sorted_);
+            return;
+        }
     }
 }
 
 void Decoder::queues(const Genome &genome, std::int32_t *out) {
-    std::fill(bucket_.begin(), bucket_.end(), 0);
+    std::ranges::fill(bucket_, 0);
     for (std::int32_t job = 0; job < group_.jobs; ++job) {
         keys_[job] = static_cast<std::uint64_t>(core_of(job, genome)) << kCoreShift |
             static_cast<std::uint64_t>(genome.priority[job]) << kJobBits | job;

@@ -119,7 +119,7 @@ class Evolution {
     double age() {
         std::swap(now_, next_);
         ++generation_;
-        return *std::min_element(now_.score.begin(), now_.score.end());
+        return std::ranges::min(now_.score);
     }
 
   private:

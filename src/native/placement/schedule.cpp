@@ -52,7 +52,7 @@ double Schedule::run() {
         for (std::int64_t c : ready_at_[p])
             if (pending(c)) {
                 queue_.emplace_back(addressed_ ? -copies_[c].needed : -copies_[c].due, -c);
-                std::push_heap(queue_.begin(), queue_.end());
+                std::ranges::push_heap(queue_);
             }
         const double end = now_ + seconds_[p];
         if (l_.overlaps) {
@@ -67,7 +67,7 @@ double Schedule::run() {
 // Base occupancy, kernels' seconds and algorithms; false if a kernel cannot run.
 bool Schedule::occupy(const PathsView &paths) {
     const std::int64_t kernels = k_.count();
-    std::fill(used_.begin(), used_.end(), 0);
+    std::ranges::fill(used_, 0);
     for (std::int64_t t = 0; t < t_.count(); ++t) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         for (std::int64_t u = begin; u < end; ++u) {
@@ -122,9 +122,7 @@ void Schedule::file_copies() {
             leaving_at_[copy.due].push_back(c);
         }
     }
-    std::sort(fetches_.begin(), fetches_.end(), [&](std::int64_t a, std::int64_t b) {
-        return std::pair(copies_[a].due, a) < std::pair(copies_[b].due, b);
-    });
+    std::ranges::sort(fetches_, {}, [&](std::int64_t c) { return std::pair(copies_[c].due, c); });
 }
 
 void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
@@ -316,7 +314,7 @@ void Schedule::make_room(std::int64_t p) {
 // A copy out that waits and whose room kernel p could use, and whether it may start before p.
 std::pair<std::int64_t, bool> Schedule::next_leaving(std::int64_t p) {
     while (!queue_.empty() && !pending(-queue_.front().second)) {
-        std::pop_heap(queue_.begin(), queue_.end());
+        std::ranges::pop_heap(queue_);
         queue_.pop_back();
     }
     if (!queue_.empty() && copies_[-queue_.front().second].held)
@@ -329,7 +327,7 @@ std::pair<std::int64_t, bool> Schedule::next_leaving(std::int64_t p) {
 // Starts copies out while kernel p runs, until `until`.
 void Schedule::drain(std::int64_t p, double until) {
     while (!queue_.empty() && engine(false) < until) {
-        std::pop_heap(queue_.begin(), queue_.end());
+        std::ranges::pop_heap(queue_);
         const std::int64_t c = -queue_.back().second;
         queue_.pop_back();
         if (pending(c)) start(c, p);

@@ -58,8 +58,8 @@ std::vector<std::int64_t> Schedule::held_up() const {
 // Whether the copies out of what was at a copy's addresses are complete by position p.
 bool Schedule::vacated(const ScheduledCopy &copy, std::int64_t p) const {
     const auto &outs = awaits_[static_cast<std::size_t>(&copy - copies_.data())];
-    return std::all_of(outs.begin(), outs.end(),
-        [&](std::int64_t out) { return copies_[out].end >= 0 && copies_[out].end <= p; });
+    return std::ranges::all_of(
+        outs, [&](std::int64_t out) { return copies_[out].end >= 0 && copies_[out].end <= p; });
 }
 
 } // namespace loadmaster::placement

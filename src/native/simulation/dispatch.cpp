@@ -57,7 +57,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
     const auto start = [&] {
         for (; !later.empty() && later.begin()->first <= events.now(); later.erase(later.begin()))
             ready.emplace(priority[later.begin()->second], -later.begin()->second);
-        std::fill(free_at.begin(), free_at.end(), static_cast<double>(events.now()));
+        std::ranges::fill(free_at, static_cast<double>(events.now()));
         for (const Running &run : events.running())
             free_at[run.resource] += run.remaining / run.speed;
         std::int32_t idle = cores - static_cast<std::int32_t>(events.running().size());

@@ -41,8 +41,8 @@ bool delays_release(const std::vector<double> &free_at, std::int64_t end, const 
         ++at, --looks) {
         if (!is_urgent(at->second)) continue;
         // The idle core is among those that are free.
-        const auto free = std::count_if(free_at.begin(), free_at.end(),
-            [&](double time) { return time <= static_cast<double>(at->first); });
+        const auto free = std::ranges::count_if(
+            free_at, [&](double time) { return time <= static_cast<double>(at->first); });
         if (free <= ++urgent) return true;
     }
     return false;
@@ -99,7 +99,7 @@ class EventEngine {
     // Average use over a step. A task that ends within its last picosecond uses less than its
     // speed: all adds up exactly.
     void meter(std::int64_t step) {
-        std::fill(used_.begin(), used_.end(), 0.0);
+        std::ranges::fill(used_, 0.0);
         if (step == 0) return;
         for (const Running &run : running_) {
             const double progress = std::min(run.speed, run.remaining / static_cast<double>(step));
@@ -110,7 +110,7 @@ class EventEngine {
 
   private:
     void share() {
-        std::fill(load_.begin(), load_.end(), 0.0);
+        std::ranges::fill(load_, 0.0);
         for (const Running &run : running_)
             for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
         is_full_ = false;
