@@ -37,7 +37,7 @@ Blocks::Blocks(const Buffers &buffers, const Joining &joining)
 }
 
 void Blocks::number_slots(const Buffers &buffers) {
-    for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
+    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
         if (buffers.occupies(s))
             instants_.insert(instants_.end(), {buffers.begin[s], buffers.end[s]});
     sort_distinct(instants_);

@@ -112,7 +112,7 @@ std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) 
 }
 
 bool orderly(const Buffers &buffers) {
-    for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
+    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
         if (buffers.occupies(s) && buffers.low[s] > 0) return false;
     return true;
 }

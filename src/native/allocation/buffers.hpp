@@ -21,7 +21,7 @@ struct Buffers {
     // buffer i. Empty: lifetimes do.
     std::span<const std::int64_t> near_first = {}, near = {};
 
-    std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
+    std::int64_t count() const { return std::ssize(size); }
     bool occupies(std::int64_t section) const {
         return begin[section] < end[section] && low[section] < high[section];
     }

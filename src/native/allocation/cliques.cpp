@@ -20,9 +20,8 @@ using Bits = std::span<std::uint64_t>;
 // A bit for each pair of buffers.
 struct Table {
     explicit Table(Int count)
-        : words(static_cast<std::size_t>(count + 63) / 64),
-          bits(static_cast<std::size_t>(count) * words) {}
-    Bits row(Int at) { return Bits(bits).subspan(static_cast<std::size_t>(at) * words, words); }
+        : words(static_cast<std::size_t>(count + 63) / 64), bits(count * words) {}
+    Bits row(Int at) { return Bits(bits).subspan(at * words, words); }
     std::size_t words;
     std::vector<std::uint64_t> bits;
 };
@@ -72,7 +71,7 @@ std::vector<std::vector<Int>> cover(const Demands &demands) {
             for (Int a : members)
                 for (std::size_t w = 0; w < all.size(); ++w) open.row(a)[w] &= ~all[w];
             for (Int &member : members) member = order[member];
-            lifetimes += static_cast<Int>(members.size());
+            lifetimes += std::ssize(members);
             if (lifetimes > kMostLifetimes + count) return {};
             cliques.push_back(std::move(members));
         }
@@ -101,7 +100,7 @@ std::optional<OwnedBuffers> on_one_clock(const Demands &demands) {
         return a.first != b.first ? a.first < b.first : cliques[a.second] < cliques[b.second];
     });
     for (std::size_t instant = 0; instant < order.size(); ++instant)
-        for (Int b : cliques[order[instant].second]) alive[b].push_back(static_cast<Int>(instant));
+        for (Int b : cliques[order[instant].second]) alive[b].push_back(instant);
     OwnedBuffers made;
     for (Int b = 0; b < buffers.count(); ++b) {
         if (any(b) && buffers.matters(b) && alive[b].empty()) return std::nullopt;

@@ -27,7 +27,7 @@ void add_bytes(Int &sum, Int bytes) {
 }
 
 void check_sections(const Buffers &b) {
-    const auto sections = static_cast<Int>(b.begin.size());
+    const auto sections = std::ssize(b.begin);
     require(b.end.size() == b.begin.size() && b.low.size() == b.begin.size() &&
             b.high.size() == b.begin.size(),
         "sections: arrays of different lengths");

@@ -20,7 +20,7 @@ struct OwnedBuffers {
     std::vector<std::int64_t> size, alignment, pin, hint; // pin, hint: an offset, or -1
     std::vector<std::int64_t> first{0}, begin, end, low, high, near_first, near;
 
-    std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
+    std::int64_t count() const { return std::ssize(size); }
     Buffers view() const {
         return {size, alignment, pin, first, begin, end, low, high, near_first, near};
     }
@@ -28,12 +28,12 @@ struct OwnedBuffers {
     void add(std::int64_t bytes, std::int64_t step, std::int64_t pinned, std::int64_t hinted) {
         size.push_back(bytes), alignment.push_back(step), pin.push_back(pinned),
             hint.push_back(hinted);
-        first.push_back(static_cast<std::int64_t>(begin.size()));
+        first.push_back(std::ssize(begin));
     }
     void add_section(
         std::int64_t from, std::int64_t to, std::int64_t lowest, std::int64_t highest) {
         begin.push_back(from), end.push_back(to), low.push_back(lowest), high.push_back(highest);
-        first.back() = static_cast<std::int64_t>(begin.size());
+        first.back() = std::ssize(begin);
     }
     // Each two of these must be apart, and no others.
     void keep_apart(std::vector<Pair> pairs);

@@ -18,7 +18,7 @@ struct Event {
 // Ends before starts at the same instant.
 std::vector<Event> events_of(const Buffers &buffers) {
     std::vector<Event> events;
-    for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
+    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
         if (buffers.occupies(s)) {
             const std::int64_t bytes = buffers.high[s] - buffers.low[s];
             events.push_back({buffers.begin[s], true, bytes});
@@ -134,7 +134,7 @@ bool list_neighbours(Model &model, std::int64_t limit) {
             model.neighbour.push_back(other);
             model.rise.push_back(rise[other]);
         }
-        model.near_first.push_back(static_cast<std::int64_t>(model.neighbour.size()));
+        model.near_first.push_back(std::ssize(model.neighbour));
     }
     return true;
 }

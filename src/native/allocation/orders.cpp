@@ -49,10 +49,10 @@ BranchingHeuristic heuristic_of_attempt(
     }
     const auto order = sorted_by<std::int32_t>(key.size(), [&](std::int32_t b) { return -key[b]; });
     // Most problems are solved by searches that weigh failures, the tightest by others.
-    const auto turn = static_cast<std::size_t>(attempt);
+
     BranchingHeuristic heuristic{std::vector<std::int32_t>(order.size()),
-        perturbed ? kPerturbedSlack[turn % kPerturbedSlack.size()]
-                  : kUnperturbedSlack[turn % kUnperturbedSlack.size()],
+        perturbed ? kPerturbedSlack[attempt % kPerturbedSlack.size()]
+                  : kUnperturbedSlack[attempt % kUnperturbedSlack.size()],
         perturbed ? 0 : 0.1};
     for (std::int32_t i = 0; i < model.count; ++i) heuristic.rank[order[i]] = i;
     return heuristic;

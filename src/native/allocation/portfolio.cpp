@@ -186,7 +186,7 @@ void Portfolio::take_turns() {
 // is the last that counts, so that the number of threads changes nothing. Returns the engine that
 // made a lower packing, if one did.
 std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns) {
-    const auto count = static_cast<std::int64_t>(turns.size());
+    const auto count = std::ssize(turns);
     std::vector<std::optional<Portfolio>> played(turns.size());
     std::atomic<std::int64_t> settled = count;
     std::atomic<bool> signalled = false;
@@ -399,9 +399,7 @@ void Portfolio::local_search() {
             if (tops[order[i]] >= *rank) high.push_back(i);
         std::vector<std::int64_t> moved = order;
         const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);
-        std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to),
-            moved.begin() + static_cast<std::ptrdiff_t>(at),
-            moved.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        std::rotate(moved.begin() + to, moved.begin() + at, moved.begin() + at + 1);
         if (random.uniform() < 0.5)
             std::swap(moved[random.index(moved.size())], moved[random.index(moved.size())]);
         std::vector<std::int64_t> there = placed(moved, false);

@@ -45,7 +45,7 @@ std::vector<Part> united(const std::vector<Part> &parts) {
         const bool same = found.size() - from == taken.size() && from < found.size() &&
             found.back().end == *at &&
             std::equal(
-                taken.begin(), taken.end(), found.begin() + static_cast<std::ptrdiff_t>(from),
+                taken.begin(), taken.end(), found.begin() + from,
                 [](const AddressRange &range, const Part &part) {
                     return range.low == part.low && range.high == part.high;
                 });
@@ -143,7 +143,7 @@ void merge_pairs(const Demands &demands, Merged &merged) {
 bool all_occupy(const Buffers &buffers) {
     for (Int b = 0; b < buffers.count(); ++b)
         if (buffers.first[b] == buffers.first[b + 1]) return false;
-    for (Int s = 0; s < static_cast<Int>(buffers.begin.size()); ++s)
+    for (Int s = 0; s < std::ssize(buffers.begin); ++s)
         if (!buffers.occupies(s)) return false;
     return true;
 }
@@ -244,7 +244,7 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
         made.add(bytes, 1, low, -1);
         made.add_section(std::min(begin, Int{0}), end, 0, bytes);
     }
-    const auto own = static_cast<Int>(kept.size());
+    const auto own = std::ssize(kept);
     std::vector<InPlace> in_place;
     for (const auto &[one, other, shift] : merged.in_place)
         in_place.push_back({place[one], place[other], shift});

@@ -60,7 +60,7 @@ struct Merged {
 
     const Buffers &buffers() const { return rewritten.buffers(); }
     std::int64_t original() const {
-        return places.empty() ? buffers().count() : static_cast<std::int64_t>(places.size());
+        return places.empty() ? buffers().count() : std::ssize(places);
     }
     std::int64_t place(std::int64_t b) const { return places.empty() ? b : places[b]; }
     std::int64_t lift(std::int64_t b) const { return lifts.empty() ? 0 : lifts[b]; }

@@ -73,7 +73,7 @@ class Repair {
     // Lists what is in the way of a buffer; false once the work is spent.
     bool look_around(std::int32_t b, std::int64_t &work) {
         set_.list(b, offset_, near_);
-        work -= static_cast<std::int64_t>(near_.size()) + 1;
+        work -= std::ssize(near_) + 1;
         return work >= 0;
     }
     // Places a buffer and hands out what was in its way; false if there is no place.

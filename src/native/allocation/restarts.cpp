@@ -36,7 +36,7 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
         // The first attempts run one by one: they settle most problems, and what each learns serves
         // the next.
         const std::int64_t size = tried < kUnperturbedAttempts ? 1 : kLanes;
-        for (; static_cast<std::int64_t>(round.size()) < size && left > 0; ++tried, ++number) {
+        for (; std::ssize(round) < size && left > 0; ++tried, ++number) {
             // A new capacity goes through the unperturbed orders, then continues where the
             // perturbed ones stopped.
             if (number == kUnperturbedAttempts) number = std::max(number, perturbed_);
@@ -60,9 +60,9 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
 // The first attempt, by number, that settles the matter counts, and only the work up to there.
 Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
     std::atomic<std::int64_t> settled = kUnsettled;
-    until_settled(static_cast<std::int64_t>(round.size()), settings_.threads, false, settled,
-        [&](std::int64_t place, bool looks) {
-            Attempt &attempt = round[static_cast<std::size_t>(place)];
+    until_settled(
+        std::ssize(round), settings_.threads, false, settled, [&](std::int64_t place, bool looks) {
+            Attempt &attempt = round[place];
             Allowance allowance(budget_, looks, attempt.limit, place, settled);
             attempt.outcome = lane(place).run(
                 units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
@@ -81,13 +81,13 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
 }
 
 Search &Restarts::lane(std::int64_t place) {
-    auto &search = lanes_[static_cast<std::size_t>(place)];
+    auto &search = lanes_[place];
     if (!search) search = std::make_unique<Search>(model_);
     return *search;
 }
 
 std::vector<std::int64_t> Restarts::offsets(const Buffers &buffers) const {
-    const std::vector<std::int64_t> &found = lanes_[static_cast<std::size_t>(solved_)]->offsets();
+    const std::vector<std::int64_t> &found = lanes_[solved_]->offsets();
     std::vector<std::int64_t> offset(buffers.count());
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);

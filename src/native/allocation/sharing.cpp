@@ -103,8 +103,7 @@ class Partitions {
             }
             whole.push_back({b, shift + up});
         }
-        std::inplace_merge(
-            whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(mine.size()), whole.end());
+        std::inplace_merge(whole.begin(), whole.begin() + mine.size(), whole.end());
         Int lowest = 0;
         for (const Member &member : whole) lowest = std::min(lowest, member.shift);
         for (Member &member : whole) member.shift -= lowest;
@@ -265,7 +264,7 @@ Bound shared_load(
                 slacks.erase(slacks.find(slack));
             const bool settled = i + 1 == changes.size() || changes[i + 1].instant != instant;
             if (!settled || !wanted(level) || left <= 0) continue;
-            left -= static_cast<Int>(bytes.size());
+            left -= std::ssize(bytes);
             const Int total = least_bytes(bytes, near, nested) - *slacks.rbegin();
             if (total > best.bytes) best = {total, instant, -1, {}};
         }

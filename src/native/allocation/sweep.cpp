@@ -39,7 +39,7 @@ class Sweep {
             while (
                 dead < plain_.deaths.size() && plain_.end[plain_.deaths[dead]] <= plain_.begin[b])
                 release(plain_.deaths[dead++]);
-            work -= static_cast<std::int64_t>(gaps_.size()) + 1;
+            work -= std::ssize(gaps_) + 1;
             if (work < 0 || (++born % kBirthsPerClockCheck == 0 && !budget.look())) return {};
             place(b);
         }

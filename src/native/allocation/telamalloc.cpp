@@ -190,7 +190,7 @@ std::int32_t Telamalloc::best_of(const Level &level, std::int64_t rule) const {
             : rule == 1  ? static_cast<double>(buffers_.size[b])
                          : area(b);
     };
-    const auto earlier = level.candidates.begin() + static_cast<std::ptrdiff_t>(level.earlier);
+    const auto earlier = level.candidates.begin() + level.earlier;
     const auto better = [&](std::int32_t b, double mine) {
         if (options_.features.lowest && sky_.lowest(b) != sky_.lowest(best))
             return sky_.lowest(b) < sky_.lowest(best);
@@ -322,7 +322,7 @@ std::int64_t Telamalloc::trial(std::int32_t target, std::int64_t horizon) const 
     other.limit_ = counts_.steps + horizon;
     other.deepest_ = 0;
     other.go_back_to(target, levels_[top_].blamed);
-    const auto members = static_cast<std::int64_t>(phases_[phase_].members.size());
+    const auto members = std::ssize(phases_[phase_].members);
     if (other.solve_phase()) return other.counts_.steps - counts_.steps;
     return horizon + horizon * (members - (other.deepest_ - base_)) / members;
 }

@@ -11,7 +11,7 @@ class Maxima {
   public:
     explicit Maxima(std::span<const std::int64_t> values)
         : count_(values.size()), tree_(2 * values.size()) {
-        std::ranges::copy(values, tree_.begin() + static_cast<std::ptrdiff_t>(count_));
+        std::ranges::copy(values, tree_.begin() + count_);
         for (std::size_t node = count_ - 1; node > 0; --node)
             tree_[node] = std::max(tree_[2 * node], tree_[2 * node + 1]);
     }
@@ -36,7 +36,7 @@ Timeline::Timeline(const Buffers &buffers) {
     const std::int64_t count = buffers.count();
     // A slot begins wherever something starts: in between, the live set only shrinks.
     std::vector<std::int64_t> starts;
-    for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
+    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
         if (buffers.occupies(s)) starts.push_back(buffers.begin[s]);
     sort_distinct(starts);
     slots_ = static_cast<std::int32_t>(starts.size());

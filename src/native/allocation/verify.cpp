@@ -141,7 +141,7 @@ std::optional<std::string> apart(const std::vector<Piece> &pieces, const Sharing
 std::optional<std::string> broken_rule(
     const Demands &demands, std::span<const Int> offset, Int capacity) {
     const Buffers &b = demands.buffers;
-    if (static_cast<Int>(offset.size()) != b.count()) return "not as many offsets as buffers";
+    if (std::ssize(offset) != b.count()) return "not as many offsets as buffers";
     if (auto broken = each_buffer(b, offset, capacity)) return broken;
     if (auto broken = together(demands, offset)) return broken;
     const Sharing sharing(demands, offset);

@@ -85,7 +85,7 @@ class RegressionTrees {
     RegressionTrees(Ints root, Ints feature, Ints left, Ints right, Reals threshold, Reals value)
         : forest{view(root), view(feature), view(left), view(right), view(threshold), view(value)},
           ints_{root, feature, left, right}, reals_{threshold, value} {
-        const auto nodes = static_cast<std::int64_t>(feature.size());
+        const auto nodes = std::ssize(feature);
         require(left.size() == feature.size() && right.size() == feature.size() &&
                 threshold.size() == feature.size() && value.size() == feature.size(),
             "trees: arrays of different lengths");

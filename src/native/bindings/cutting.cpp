@@ -139,8 +139,7 @@ class BandProblem {
                 }
             }
         }
-        require(covered == static_cast<std::int64_t>(edges.size()),
-            "edges: must end with those of a read");
+        require(covered == std::ssize(edges), "edges: must end with those of a read");
     }
 
     // The ends of each operator's steps in a stack.
@@ -171,8 +170,7 @@ class BandProblem {
                 cells += (first.data()[op + 1] - first.data()[op]) *
                     (network_.read_first[op + 1] - network_.read_first[op]);
             require(channels.size() == bands.size() && beside.size() == bands.size() &&
-                    alone.size() == bands.size() &&
-                    static_cast<std::int64_t>(refill.size()) == cells,
+                    alone.size() == bands.size() && std::ssize(refill) == cells,
                 "ways: arrays of different lengths");
             for (std::size_t w = 0; w < bands.size(); ++w)
                 require(bands.data()[w] >= 1 && bands.data()[w] < (1 << 24) &&
@@ -217,7 +215,7 @@ class BandProblem {
             held_;
         require(read_first.size() >= 1, "read_first: must rise to the number of reads");
         const std::size_t operators = read_first.size() - 1;
-        const auto storages = static_cast<std::int64_t>(bytes.size());
+        const auto storages = std::ssize(bytes);
         require_ends(
             read_first, operators, read.size(), "read_first: must rise to the number of reads");
         require_ends(

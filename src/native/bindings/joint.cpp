@@ -174,9 +174,8 @@ class JointProblem {
             nb::cast<std::vector<std::int64_t>>(chosen.attr("streamed_tensors"));
         require_index(
             options.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
-        options.urgent_positions = nb::cast<bool>(chosen.attr("urgent_networks_first"))
-            ? static_cast<std::int64_t>(order.size())
-            : 0;
+        options.urgent_positions =
+            nb::cast<bool>(chosen.attr("urgent_networks_first")) ? std::ssize(order) : 0;
         while (options.urgent_positions > 0 && !urgent_.data()[order[options.urgent_positions - 1]])
             --options.urgent_positions;
         return options;

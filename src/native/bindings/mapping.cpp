@@ -161,10 +161,8 @@ class MappingGroup {
                     best_score.data()[i]};
                 tried[i] = mapping::anneal(group_, walk, objective_, temperature.data()[i], samples,
                     target, seed, stream * walks + i);
-                std::ranges::copy(
-                    walk.queues, now.begin() + static_cast<std::ptrdiff_t>(i * length));
-                std::ranges::copy(
-                    walk.best, found.begin() + static_cast<std::ptrdiff_t>(i * length));
+                std::ranges::copy(walk.queues, now.begin() + i * length);
+                std::ranges::copy(walk.best, found.begin() + i * length);
                 scored[i] = walk.score;
                 least[i] = walk.best_score;
             });

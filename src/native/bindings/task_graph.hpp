@@ -33,7 +33,7 @@ class TaskGraph {
         require(first.size() >= 1 && first.data()[0] == 0, "first: must start with 0");
         for (std::size_t i = 1; i < first.size(); ++i)
             require(first.data()[i] >= first.data()[i - 1], "first: must not decrease");
-        require(first.data()[first.size() - 1] == static_cast<std::int64_t>(next.size()),
+        require(first.data()[first.size() - 1] == std::ssize(next),
             "first: must end with the length of next");
         require_below(view(next), successors().tasks(), "next: names no task");
     }

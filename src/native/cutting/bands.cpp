@@ -23,8 +23,7 @@ BandNetwork::BandNetwork(std::span<const std::int64_t> read_first,
     for (std::size_t op = 0; op < operators; ++op) {
         for (std::int64_t k : row_of(read_first, op))
             uses[read[k]].push_back({op, static_cast<std::size_t>(k)});
-        for (std::int64_t k : row_of(write_first, op))
-            home[write[k]] = static_cast<std::int64_t>(op);
+        for (std::int64_t k : row_of(write_first, op)) home[write[k]] = op;
     }
 }
 

@@ -103,7 +103,7 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
     const auto end = [&](const Running &run) {
         if (run.task == kFetch) return fetched();
         busy_[run.resource] = 0, ++idle_;
-        finish(static_cast<std::size_t>(run.task));
+        finish(run.task);
     };
     engine.run(start, [] { return kNever; }, pass, end);
     const double ended = static_cast<double>(engine.now()) / kPicoseconds;
@@ -177,7 +177,7 @@ PieceSimulator::Edge PieceSimulator::made_edge(
         for (std::int64_t piece = first; piece < last; ++piece) {
             const std::int64_t need =
                 network_.need_first[piece] + at - network_.source_first[reader_[at]];
-            if (!overlap(static_cast<std::size_t>(need), static_cast<std::size_t>(made))) continue;
+            if (!overlap(need, static_cast<std::size_t>(made))) continue;
             edge.reader.push_back(static_cast<std::int32_t>(piece - first));
             ++edge.needs[piece - first];
         }

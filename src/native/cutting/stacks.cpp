@@ -132,7 +132,7 @@ BandedStack single(const Costs &costs, int axis, std::size_t op, std::int64_t wa
     const WayCosts &ways = model.ways[axis];
     const std::int64_t bands = ways.bands[way], channels = ways.channels[way];
     const bool whole = bands == 1 && channels == 1;
-    const auto number = static_cast<std::int64_t>(op);
+    const std::int64_t number = op;
     BandedStack found{{number, number + 1, bands, axis, channels, 1}, {0.0}, {}, {}, {}, 0.0, 0.0};
     const Ends ends = bands > 1
         ? network.ends_of(network.axes[axis], op, op + 1, bands, steps_of(bands), {})
@@ -184,7 +184,7 @@ class Bands {
     bool add(std::size_t op, std::int64_t room) {
         const Axis &along = network_.axes[axis_], &across = network_.axes[1 - axis_];
         const std::int64_t bands = found_.stack.bands, column_tiles = found_.stack.column_tiles;
-        found_.stack.first = static_cast<std::int64_t>(op);
+        found_.stack.first = op;
         ends_.push_back(network_.ends_of(along, op, last_, bands, steps_of(bands), ends_));
         const Ends &ends = ends_.back();
         std::int64_t busy = 0;
@@ -282,8 +282,8 @@ class Bands {
         std::vector<double> there(turns_, size);
         if (found_.stack.column_tiles == 1)
             for (std::int64_t turn = 0; turn < turns_; ++turn) {
-                const std::int64_t band = std::clamp<std::int64_t>(
-                    turn - behind(op), 0, static_cast<std::int64_t>(ends.size()) - 1);
+                const std::int64_t band =
+                    std::clamp<std::int64_t>(turn - behind(op), 0, std::ssize(ends) - 1);
                 there[turn] *= static_cast<double>(ends[band]) / static_cast<double>(ends.back());
             }
         found_.made.push_back({storage, std::move(there)});
@@ -303,7 +303,7 @@ class Bands {
             std::int64_t band = -1, next = 0, begins = 0, reaches = 0; // the last busy band so far
             for (std::size_t i = 0; i < ends.size(); ++i) {
                 // Bands whose rows begin before this one ends may need it.
-                for (; next < static_cast<std::int64_t>(theirs.size()); ++next) {
+                for (; next < std::ssize(theirs); ++next) {
                     const std::int64_t from = next == 0 ? 0 : theirs[next - 1];
                     if (theirs[next] == from) continue;
                     begins = network_.low(along, use, from);
@@ -498,7 +498,7 @@ std::vector<Keepable> what_may_be_kept(const BandNetwork &network, std::int64_t 
             !network.uses[storage].empty())
             for (std::size_t place = network.home[storage] + 1;
                 place <= network.uses[storage].back().op; ++place)
-                found[place].push_back(static_cast<std::int64_t>(storage));
+                found[place].push_back(storage);
     for (Keepable &own : found) {
         std::ranges::stable_sort(own, {}, [&](std::int64_t s) { return network.bytes[s]; });
         own.resize(std::min(own.size(), most_kept));

@@ -30,8 +30,7 @@ class Simulation {
         number_copies();
         list_users();
         position_.resize(work.jobs);
-        for (std::size_t at = 0; at < order.size(); ++at)
-            position_[order[at]] = static_cast<std::int64_t>(at);
+        for (std::size_t at = 0; at < order.size(); ++at) position_[order[at]] = at;
         for (std::size_t job = 0; job < work.jobs; ++job)
             if (waiting_[job] == 0) early_.insert(position_[job]);
     }
@@ -44,7 +43,7 @@ class Simulation {
         std::size_t done = 0;
         events_.run([&] { start(); }, [&] { return next_arrival(); }, [](std::int64_t) {},
             [&](const Running &run) {
-                finish(static_cast<std::size_t>(run.task), run.resource);
+                finish(run.task, run.resource);
                 ++done;
             });
         if (done == tasks) result_.makespan = now();
@@ -78,7 +77,7 @@ class Simulation {
     // `_copy_times` in loadmaster/planning/assessor.py; tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
-            if (stays_.stays[s].fetched) copies_.push_back(static_cast<std::int64_t>(s));
+            if (stays_.stays[s].fetched) copies_.push_back(s);
         std::ranges::sort(copies_, {}, [&](std::int64_t s) {
             return std::tuple(stays_.stays[s].first, stays_.stays[s].begin, s);
         });
@@ -88,7 +87,7 @@ class Simulation {
                 arrivals_.push_back(time);
         std::ranges::sort(arrivals_, std::greater<>());
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
-            if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
+            if (stays_.stays[s].leaves) copies_.push_back(s);
         for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
             const std::size_t into = copy < fetches_ ? kFast : kMain;
             const double main = (into == kFast ? machine_.read : machine_.write)[kMain],
@@ -110,9 +109,8 @@ class Simulation {
         std::vector<std::size_t> made(count);
         std::iota(made.begin(), made.end(), std::size_t{0});
         const std::vector<std::int64_t> start(
-            result_.start.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.start.end());
-        const std::vector<std::int64_t> end(
-            result_.end.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.end.end());
+            result_.start.begin() + work_.jobs, result_.start.end());
+        const std::vector<std::int64_t> end(result_.end.begin() + work_.jobs, result_.end.end());
         std::ranges::stable_sort(made, {}, [&](std::size_t a) { return start[a]; });
         for (std::size_t at = 0; at < count; ++at) {
             result_.copies.push_back(copies_[made[at]]);
@@ -173,13 +171,13 @@ class Simulation {
         std::vector<std::size_t> next = readers_first_;
         for (std::size_t job = 0; job < work_.jobs; ++job)
             for (std::int64_t s : used(job))
-                if (stays_.stays[s].fetched) readers_[next[s]++] = static_cast<std::int64_t>(job);
+                if (stays_.stays[s].fetched) readers_[next[s]++] = job;
     }
 
     // Jobs and fetches take their room in turn: the fetches of a position before its job.
     void admit_in_turn() {
         while (next_ < order_.size()) {
-            if (held_back(static_cast<std::int64_t>(next_))) return;
+            if (held_back(next_)) return;
             while (next_copy_ < fetches_ &&
                 stays_.stays[copies_[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
                 const std::int64_t room = work_.room[stays_.stays[copies_[next_copy_]].tensor];
@@ -221,8 +219,8 @@ class Simulation {
 
     // Let ready jobs go before their turn to cores that would be idle; whether any did.
     bool admit_early() {
-        std::size_t idle = static_cast<std::size_t>(
-            std::count(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(work_.cores), 0));
+        std::size_t idle =
+            static_cast<std::size_t>(std::count(busy_.begin(), busy_.begin() + work_.cores, 0));
         bool any = false;
         std::size_t looks = kEarlyLooks;
         for (std::size_t at = early_.from(0); idle > 0 && looks > 0 && at != IndexSet::none;

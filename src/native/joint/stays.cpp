@@ -35,7 +35,7 @@ class Chooser {
           kept_to_(work.tensors, 0) {
         for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
         for (std::size_t at = 0; at < order.size(); ++at) {
-            position_[order[at]] = static_cast<std::int64_t>(at);
+            position_[order[at]] = at;
             elapsed_[at + 1] = elapsed_[at] + width[order[at]];
         }
     }
@@ -220,7 +220,7 @@ class Chooser {
         const std::int64_t end = held_until(uses[to].position);
         std::int64_t next = uses[from].position;
         added_.clear();
-        std::size_t i = static_cast<std::size_t>(from);
+        std::size_t i = from;
         while (i > 0 && held_until(uses[i - 1].position) >= next) --i;
         for (; i < uses.size() && uses[i].position <= end; ++i) {
             if (!own[i]) continue;
@@ -265,8 +265,7 @@ class Chooser {
 
     // The best items first.
     void keep(const std::vector<Item> &items) {
-        for (const Item &item : items)
-            keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.filled_bytes);
+        for (const Item &item : items) keep(item.tensor, item.from, item.to, options_.filled_bytes);
     }
 
     struct Left {
@@ -341,7 +340,7 @@ class Chooser {
                     result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position,
                         uses[i].position, uses[i].position, !produced(t) || i > 0});
                 }
-                mine[i] = static_cast<std::int64_t>(result.stays.size()) - 1;
+                mine[i] = std::ssize(result.stays) - 1;
             }
             if (!machine_.in_place && produced(t))
                 result.stays[mine[0]].leaves = work_.output[t] || mine[count_[t] - 1] != mine[0];

@@ -196,7 +196,7 @@ class Search {
         fill(free_, at, [&](const Option &option, std::int32_t some) {
             gain += some * option.gain;
             demand += some * option.demand;
-            taken_.insert(taken_.end(), static_cast<std::size_t>(some), &option);
+            taken_.insert(taken_.end(), some, &option);
         });
         for (std::size_t i = before; i < taken_.size(); ++i)
             possible &= --left_[taken_[i]->job] >= 0;
@@ -210,7 +210,7 @@ class Search {
         left_[option.job] -= some;
         cores_[option.kind] -= some;
         if (some > 0)
-            taken_.insert(taken_.end(), static_cast<std::size_t>(some), &option);
+            taken_.insert(taken_.end(), some, &option);
         else
             taken_.resize(taken_.size() - static_cast<std::size_t>(-some));
     }

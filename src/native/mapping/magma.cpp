@@ -85,8 +85,8 @@ class Evolution {
         std::iota(rank_.begin(), rank_.end(), std::size_t{0});
         const std::size_t kept = std::max<std::size_t>(rates_.elites, rates_.parents);
         const std::vector<double> &score = now_.score;
-        std::partial_sort(rank_.begin(), rank_.begin() + static_cast<std::ptrdiff_t>(kept),
-            rank_.end(), [&](std::size_t a, std::size_t b) {
+        std::partial_sort(
+            rank_.begin(), rank_.begin() + kept, rank_.end(), [&](std::size_t a, std::size_t b) {
                 return score[a] != score[b] ? score[a] < score[b] : a < b;
             });
         for (std::size_t i = 0; i < static_cast<std::size_t>(rates_.elites); ++i) {
@@ -148,7 +148,7 @@ std::vector<double> evolve(const Group &group, Population &population, const Rat
     std::uint64_t seed, int threads) {
     Evolution evolution(group, population, rates, objective, first_generation, seed);
     std::vector<double> history;
-    history.reserve(static_cast<std::size_t>(generations));
+    history.reserve(generations);
     const std::size_t children = evolution.children();
     const std::size_t parts =
         std::clamp<std::size_t>(children, 1, static_cast<std::size_t>(std::max(1, threads)));

@@ -16,7 +16,7 @@ class AddressSearch {
         found_.offset.assign(offset.begin(), offset.end());
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             if (blocks_[b].size == 0) continue;
-            movable_.push_back(static_cast<std::int64_t>(b));
+            movable_.push_back(b);
             weight_.push_back(
                 (weight_.empty() ? 0.0 : weight_.back()) + static_cast<double>(blocks_[b].size));
         }
@@ -55,7 +55,7 @@ class AddressSearch {
         moved_.clear();
         const std::int64_t b = !late_.empty() && below(4) ? late_[below(late_.size())] : any(),
                            to = target(b);
-        budget_.add(static_cast<std::int64_t>(movable_.size()));
+        budget_.add(std::ssize(movable_));
         if (to < 0 || to == found_.offset[b]) return;
         move(b, to);
         homeless_.clear();
@@ -68,8 +68,8 @@ class AddressSearch {
     }
 
     bool improves() {
-        budget_.add(static_cast<std::int64_t>(movable_.size()) +
-            kLooks * static_cast<std::int64_t>(schedule_.copies().size()));
+        budget_.add(
+            std::ssize(movable_) + kLooks * static_cast<std::int64_t>(schedule_.copies().size()));
         const double seconds = schedule_.run_at(found_.offset);
         if (seconds > found_.seconds) return false;
         found_.seconds = seconds;
@@ -120,7 +120,7 @@ class AddressSearch {
 
     // Puts a block into one of the gaps that take it, at random, at its lower or upper end.
     bool settle(std::int64_t b) {
-        budget_.add(static_cast<std::int64_t>(movable_.size()));
+        budget_.add(std::ssize(movable_));
         taken_.clear();
         for (std::int64_t other : upwards_)
             if (other != b && alive_together(b, other) &&

@@ -9,7 +9,7 @@ void Addresses::list(std::span<const Block> blocks) {
     by_start_.clear();
     evicts_.clear();
     for (std::size_t b = 0; b < blocks.size(); ++b)
-        if (blocks[b].size > 0) by_start_.push_back(static_cast<std::int64_t>(b));
+        if (blocks[b].size > 0) by_start_.push_back(b);
     by_end_ = by_start_;
     const auto end = [&](std::int64_t b) { return blocks[b].end; };
     const auto start = [&](std::int64_t b) { return blocks[b].start; };

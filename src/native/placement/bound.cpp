@@ -41,7 +41,7 @@ class Bound {
                 best = std::min(
                     best, rent + floored(k_.seconds[a], p_.shift - kShareBits) * p_.shares[3 * k]);
             const double *row = k_.table.data() + k_.first_entry[k] +
-                (a - k_.first_algorithm[k]) * static_cast<std::int64_t>(combinations_.size());
+                (a - k_.first_algorithm[k]) * std::ssize(combinations_);
             const Wide arithmetic = floored(k_.seconds[a], p_.shift);
             for (std::size_t i = 0; i < combinations_.size(); ++i) {
                 const Combination &c = combinations_[i];

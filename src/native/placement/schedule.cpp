@@ -112,7 +112,7 @@ void Schedule::file_copies() {
     for (auto &list : ready_at_) list.clear();
     for (auto &list : needed_at_) list.clear();
     for (auto &list : leaving_at_) list.clear();
-    for (std::int64_t c = 0; c < static_cast<std::int64_t>(copies_.size()); ++c) {
+    for (std::int64_t c = 0; c < std::ssize(copies_); ++c) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
             fetches_.push_back(c);
@@ -132,7 +132,7 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
         copies_.push_back(
             {.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
-        return blocks_.back().evict = static_cast<std::int64_t>(copies_.size()) - 1;
+        return blocks_.back().evict = std::ssize(copies_) - 1;
     };
     // A weight that stays round the end of time is dirty at the start if it is written anywhere and
     // not copied out since.
@@ -159,7 +159,7 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
                 paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
             blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t], t});
             if (!paths.stays[u] && t_.reads[u]) {
-                blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
+                blocks_.back().fetch = std::ssize(copies_);
                 copies_.push_back({.tensor = t,
                     .to_fast = true,
                     .ready = good,

@@ -27,7 +27,7 @@ double Schedule::run_at(std::span<const std::int64_t> offset) {
 void Schedule::follow_addresses(std::span<const std::int64_t> offset) {
     before_.clear();
     awaits_.resize(copies_.size());
-    for (std::int64_t b = 0; b < static_cast<std::int64_t>(blocks_.size()); ++b) {
+    for (std::int64_t b = 0; b < std::ssize(blocks_); ++b) {
         const Block &block = blocks_[b];
         if (block.size == 0) continue;
         if (block.evict >= 0)
@@ -57,7 +57,7 @@ std::vector<std::int64_t> Schedule::held_up() const {
 
 // Whether the copies out of what was at a copy's addresses are complete by position p.
 bool Schedule::vacated(const ScheduledCopy &copy, std::int64_t p) const {
-    const auto &outs = awaits_[static_cast<std::size_t>(&copy - copies_.data())];
+    const auto &outs = awaits_[&copy - copies_.data()];
     return std::ranges::all_of(
         outs, [&](std::int64_t out) { return copies_[out].end >= 0 && copies_[out].end <= p; });
 }

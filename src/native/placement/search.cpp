@@ -108,7 +108,7 @@ class Search {
 
     double total() {
         if (schedule_) {
-            budget_.add(static_cast<std::int64_t>(t_.kernel.size()) + k_.count());
+            budget_.add(std::ssize(t_.kernel) + k_.count());
             return schedule_->run({paths_.fast, paths_.stays, paths_.tail});
         }
         double sum = 0;
@@ -329,7 +329,7 @@ class Search {
         copied_.clear();
         place_.assign(schedule_->copies().size(), 0);
         for (std::int64_t c : schedule_->order()) {
-            place_[c] = static_cast<std::int64_t>(copied_.size());
+            place_[c] = std::ssize(copied_);
             copied_.push_back(schedule_->copies()[c].tensor);
         }
         double until = 0;

@@ -30,7 +30,7 @@ struct Tensors {
         slow; // seconds of the memory that the operand is in; slow may be infinite
     std::span<const double> to_fast,
         to_slow; // what a copy back before the use costs, and a copy out after it, in seconds
-    std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
+    std::int64_t count() const { return std::ssize(size); }
 };
 
 struct Kernels {
@@ -45,7 +45,7 @@ struct Kernels {
     // table[first_entry[k + 1] - 1]; none: computed.
     std::span<const std::int64_t> first_entry;
     std::span<const double> table;
-    std::int64_t count() const { return static_cast<std::int64_t>(limit.size()); }
+    std::int64_t count() const { return std::ssize(limit); }
     std::int64_t algorithms(std::int64_t k) const {
         return first_algorithm[k + 1] - first_algorithm[k];
     }

@@ -79,7 +79,7 @@ void release(void *memory) {
     if (arenas.hold(memory)) return keep(memory);
     if (recording.active) {
         if (const auto found = recording.live.find(memory); found != recording.live.end()) {
-            recording.seen[found->second].freed = static_cast<std::int64_t>(recording.seen.size());
+            recording.seen[found->second].freed = std::ssize(recording.seen);
             recording.live.erase(found);
         }
     }
@@ -90,7 +90,7 @@ void release(void *memory) {
 // foreseen. It may also add some or keep them for longer, as optimizers do whose options have
 // changed: then allocations get grants of others, which must not overlap what is in use.
 void *granted(std::size_t bytes) {
-    const auto size = static_cast<std::int64_t>(bytes);
+    const std::int64_t size = bytes;
     const auto rest = script.grants.subspan(script.next);
     const auto grant = std::ranges::find(rest, size, &Grant::bytes);
     const auto in_use = [&](const Grant &own) {

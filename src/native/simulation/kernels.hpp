@@ -13,7 +13,7 @@ namespace loadmaster {
 // 1].
 struct Successors {
     std::span<const std::int64_t> first, next;
-    std::int64_t tasks() const { return static_cast<std::int64_t>(first.size()) - 1; }
+    std::int64_t tasks() const { return std::ssize(first) - 1; }
     std::vector<std::int64_t> predecessor_counts() const {
         std::vector<std::int64_t> counts(first.size() - 1, 0);
         for (std::int64_t task : next) ++counts[task];
