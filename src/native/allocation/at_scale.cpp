@@ -1,12 +1,13 @@
 #include "allocation/at_scale.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/plain.hpp"
 #include "allocation/repair.hpp"
 #include "allocation/sweep.hpp"
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 namespace loadmaster::allocation {
 
@@ -47,7 +48,7 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
     const Neighbours near(buffers);
-    std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+    std::int64_t lowest = kUnlimited;
     const auto offer = [&](std::vector<std::int64_t> &&offset) {
         lowest = std::min(lowest, peak_of(buffers, offset));
         return found(std::move(offset)) && budget.look();

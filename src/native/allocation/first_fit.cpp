@@ -1,5 +1,7 @@
 #include "allocation/first_fit.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/at_scale.hpp"
 #include "allocation/neighbours.hpp"
 #include "allocation/occupancy.hpp"
@@ -10,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace loadmaster::allocation {
@@ -24,7 +25,7 @@ constexpr std::int64_t kPlainListLimit = 1500;
 // in the tightest gap.
 std::int64_t choose(std::vector<Range> &taken, std::int64_t alignment, bool best_fit) {
     std::ranges::sort(taken, {}, &Range::low);
-    std::int64_t at = 0, best = -1, tightest = std::numeric_limits<std::int64_t>::max();
+    std::int64_t at = 0, best = -1, tightest = kUnlimited;
     for (const Range &next : taken) {
         if (next.low >= at) {
             if (!best_fit) return at;
@@ -110,15 +111,15 @@ class PlacedTree {
                 cursors_.push_back(
                     {ranges.data(), ranges.data() + ranges.size(), mine.low, mine.high});
             });
-        std::int64_t best = -1, tightest = std::numeric_limits<std::int64_t>::max();
+        std::int64_t best = -1, tightest = kUnlimited;
         for (std::int64_t at = 0;;) {
             at = lowest_from(at, buffers.alignment[b]);
             if (!best_fit) return at;
             // The last offset of this gap; beyond all ranges, none.
-            std::int64_t end = std::numeric_limits<std::int64_t>::max();
+            std::int64_t end = kUnlimited;
             for (const Cursor &cursor : cursors_)
                 if (cursor.next != cursor.end) end = std::min(end, cursor.next->low - cursor.high);
-            if (end == std::numeric_limits<std::int64_t>::max()) return best >= 0 ? best : at;
+            if (end == kUnlimited) return best >= 0 ? best : at;
             if (end - at < tightest) tightest = end - at, best = at;
             at = align_up(end + 1, buffers.alignment[b]);
         }
@@ -290,9 +291,8 @@ std::vector<std::int64_t> best_fit_by_birth(
 }
 
 std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
-    return sorted_by(hint.size(), [&](std::int64_t b) {
-        return hint[b] < 0 ? std::numeric_limits<std::int64_t>::max() : hint[b];
-    });
+    return sorted_by(
+        hint.size(), [&](std::int64_t b) { return hint[b] < 0 ? kUnlimited : hint[b]; });
 }
 
 } // namespace
@@ -309,8 +309,7 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
     std::int64_t limit) {
     const Timeline time(buffers);
     if (pins_clash(buffers)) return {};
-    if (best_fit && buffers.count() > kPlainListLimit &&
-        limit == std::numeric_limits<std::int64_t>::max()) {
+    if (best_fit && buffers.count() > kPlainListLimit && limit == kUnlimited) {
         std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) return {true, offset, peak_of(buffers, offset)};
     }
@@ -337,8 +336,7 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     Greedy best;
     if (pins_clash(buffers)) return best;
     const auto attempt = [&](const std::vector<std::int64_t> &order, bool best_fit) {
-        const std::int64_t limit =
-            !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
+        const std::int64_t limit = !best.packed ? kUnlimited : best.peak - 1;
         OrderBudget order_budget(budget);
         OrderBudget *const some = best.packed ? &order_budget : nullptr;
         Greedy greedy = run_any(buffers, time, order, best_fit, limit, some);

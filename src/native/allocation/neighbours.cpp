@@ -1,7 +1,8 @@
 #include "allocation/neighbours.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 namespace loadmaster::allocation {
@@ -44,7 +45,7 @@ Neighbours::Neighbours(const Buffers &buffers)
             low_.push_back(buffers.low[s]), high_.push_back(buffers.high[s]);
             weight[b] += area(buffers.high[s] - buffers.low[s], buffers.begin[s], buffers.end[s]);
         }
-        if (buffers.pin[b] >= 0) weight[b] = std::numeric_limits<double>::infinity();
+        if (buffers.pin[b] >= 0) weight[b] = kInfinite;
         first_[b + 1] = static_cast<std::int32_t>(low_.size());
         several_sections_ |= first_[b + 1] - first_[b] > 1;
     }

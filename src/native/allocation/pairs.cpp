@@ -1,5 +1,7 @@
 #include "allocation/pairs.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -30,7 +32,7 @@ struct Life {
 std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     std::vector<Life> lives;
     for (Int b = 0; b < buffers.count(); ++b) {
-        Life life{std::numeric_limits<Int>::max(), std::numeric_limits<Int>::min(), b};
+        Life life{kUnlimited, std::numeric_limits<Int>::min(), b};
         Int sections = 0;
         for (Int s : buffers.sections(b)) {
             if (!buffers.whole(b, s)) continue;

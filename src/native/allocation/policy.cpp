@@ -1,12 +1,13 @@
 #include "allocation/policy.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/neighbours.hpp"
 #include "allocation/sharing.hpp"
 #include "allocation/verify.hpp"
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -227,7 +228,7 @@ class Driver {
     // The lowest peak, case by case: below the first range, between it and the second, and so on;
     // for buffers that lie across none.
     Allocation below_or_above() const {
-        Int open = std::numeric_limits<Int>::max();
+        Int open = kUnlimited;
         Counters counters;
         bool interrupted = false;
         for (std::size_t count = 0;; ++count) {

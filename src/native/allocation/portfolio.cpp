@@ -1,5 +1,7 @@
 #include "allocation/portfolio.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/orders.hpp"
@@ -12,7 +14,6 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -61,7 +62,7 @@ constexpr std::int64_t kPlacements = 250'000, kSamplesPerPair = 16;
 } // namespace
 
 Budget Effort::budget(std::int64_t nodes) const {
-    double seconds = std::numeric_limits<double>::infinity();
+    double seconds = kInfinite;
     if (timed())
         seconds =
             std::max(0.0, std::chrono::duration<double>(deadline - Budget::Clock::now()).count());
@@ -101,8 +102,7 @@ std::int64_t Portfolio::scaled(std::int64_t work) const {
 
 std::vector<std::int64_t> Portfolio::placed(
     std::span<const std::int64_t> order, bool best_fit) const {
-    return place_in_order(buffers_, order, best_fit, std::numeric_limits<std::int64_t>::max())
-        .offset;
+    return place_in_order(buffers_, order, best_fit, kUnlimited).offset;
 }
 
 void Portfolio::run() {
@@ -204,7 +204,7 @@ std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns)
         return played[i]->done();
     });
     std::optional<Engine> winner;
-    std::int64_t lowest = std::numeric_limits<std::int64_t>::max(); // of the blocks
+    std::int64_t lowest = kUnlimited; // of the blocks
     for (std::int64_t i = 0; i < count && i <= settled; ++i) {
         if (!played[i]) continue;
         Portfolio &part = *played[i];

@@ -1,7 +1,8 @@
 #include "allocation/reduction.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -73,7 +74,7 @@ struct Merger {
 void merge_group(const Demands &demands, const Group &group, Merger &merged) {
     const Buffers &buffers = demands.buffers;
     const Int residue = common_residue(buffers, group).value(), place = merged.buffers.count();
-    Int lowest = std::numeric_limits<Int>::max(), size = 0, step = 1, pin = -1, hint = -1;
+    Int lowest = kUnlimited, size = 0, step = 1, pin = -1, hint = -1;
     for (const Member &member : group) lowest = std::min(lowest, member.shift);
     std::vector<Part> parts;
     for (const auto &[b, shift] : group) {
@@ -152,7 +153,7 @@ bool all_occupy(const Buffers &buffers) {
 
 // One congruence after another (Chinese remainders of moduli that need not be coprime).
 std::optional<Int> common_residue(const Buffers &buffers, const Group &group) {
-    Int lowest = std::numeric_limits<Int>::max(), found = 0, step = 1;
+    Int lowest = kUnlimited, found = 0, step = 1;
     for (const Member &member : group) lowest = std::min(lowest, member.shift);
     for (const auto &[buffer, shift] : group) {
         const Int alignment = buffers.alignment[buffer], common = std::gcd(step, alignment),
@@ -228,7 +229,7 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
         return {{buffers, merged.rewritten.hint()}, buffers.count(), {}, merged.in_place, {}};
     OwnedBuffers made;
     std::vector<Int> kept, place(buffers.size.size(), -1);
-    Int begin = std::numeric_limits<Int>::max(), end = 1;
+    Int begin = kUnlimited, end = 1;
     for (Int b = 0; b < buffers.count(); ++b) {
         if (!buffers.matters(b)) continue;
         place[b] = made.count();

@@ -1,8 +1,9 @@
 #include "allocation/repair.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <queue>
 
@@ -113,7 +114,7 @@ class Repair {
                     over =
                         0; // `above` and `below` walk the candidates, the others what is in the way
         std::int64_t fixed = 0;
-        double cost = 0, least = std::numeric_limits<double>::infinity();
+        double cost = 0, least = kInfinite;
         std::int64_t best = -1;
         const auto weigh = [&](const Forbidden &other, int sign) {
             if (std::isinf(weight_[other.buffer]))
@@ -132,11 +133,9 @@ class Repair {
         };
         consider(0);
         while (above < tops_.size() || below < near_.size()) {
-            const std::int64_t on = above < tops_.size()
-                ? align_up(near_[tops_[above]].to, alignment)
-                : std::numeric_limits<std::int64_t>::max();
-            const std::int64_t room =
-                below < near_.size() ? near_[below].from : std::numeric_limits<std::int64_t>::max();
+            const std::int64_t on =
+                above < tops_.size() ? align_up(near_[tops_[above]].to, alignment) : kUnlimited;
+            const std::int64_t room = below < near_.size() ? near_[below].from : kUnlimited;
             const std::int64_t hung =
                 below < near_.size() ? (room < 0 ? -1 : room / alignment * alignment) : room;
             if (on <= hung)

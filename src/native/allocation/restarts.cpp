@@ -1,10 +1,11 @@
 #include "allocation/restarts.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/orders.hpp"
 #include "common/deep_thread.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -14,7 +15,7 @@ namespace {
 // An attempt may take this many nodes, times the term of the Luby sequence for its round.
 constexpr std::int64_t kLubyUnitNodes = 1000;
 // No attempt of the round has found a packing or proven that there is none.
-constexpr std::int64_t kUnsettled = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kUnsettled = kUnlimited;
 
 // 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search
 // times (Luby, Sinclair, Zuckerman 1993).

@@ -1,7 +1,8 @@
 #include "allocation/search.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
-#include <limits>
 
 namespace loadmaster::allocation {
 
@@ -66,7 +67,7 @@ Search::Valley Search::choose(const Part &part) {
     mark_valleys(part);
     count_candidates(part);
     Valley best;
-    double least = std::numeric_limits<double>::infinity();
+    double least = kInfinite;
     std::int32_t candidates = 0;
     const double per_unit = heuristic_->slack_weight / static_cast<double>(model_.load);
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {

@@ -1,5 +1,7 @@
 #include "allocation/sharing.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/neighbours.hpp"
 
 #include <algorithm>
@@ -137,7 +139,7 @@ Int fewest(const Component &component) {
         const auto first = static_cast<std::size_t>(std::countr_zero(left));
         const std::size_t rest = left & (left - 1), near = rest & links[first];
         whole[left] = near == rest && whole[rest];
-        Int least = std::numeric_limits<Int>::max();
+        Int least = kUnlimited;
         for (std::size_t some = near;; some = (some - 1) & near) {
             if (whole[some]) least = std::min(least, cost[rest & ~some]);
             if (some == 0) break;
@@ -222,8 +224,8 @@ Cases cases_of(const Reduced &reduced, std::size_t most) {
         demands.conflicts = reduced.conflicts;
         Merged merged = merge(demands);
         if (pins_clash(merged.buffers())) continue;
-        Reduced made = without_empty(merged, {}, std::numeric_limits<Int>::max());
-        Bound bound = lower_bound(made.buffers(), {}, std::numeric_limits<Int>::max());
+        Reduced made = without_empty(merged, {}, kUnlimited);
+        Bound bound = lower_bound(made.buffers(), {}, kUnlimited);
         found.cases.push_back(
             {std::move(merged), std::move(made), std::move(bound), &groups == &apart});
     }

@@ -11,10 +11,10 @@
 
 #include "allocation/buffers.hpp"
 #include "allocation/timeline.hpp"
+#include "common/limits.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -66,7 +66,7 @@ class Skyline {
 
   private:
     static constexpr std::int32_t kWaiting = -1, kPinned = -2, kAbsent = -3, kBlock = 64;
-    static constexpr Int kNeverReleased = std::numeric_limits<Int>::max();
+    static constexpr Int kNeverReleased = kUnlimited;
     struct Raise { // of a buffer's lowest offset; raises of one buffer are linked backwards
         std::int32_t buffer, level, before;
         Int lowest; // until then

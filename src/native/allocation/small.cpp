@@ -1,9 +1,10 @@
 #include "allocation/small.hpp"
 
+#include "common/limits.hpp"
+
 #include "allocation/first_fit.hpp"
 #include "allocation/restarts.hpp"
 
-#include <limits>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -18,7 +19,7 @@ constexpr std::int64_t kNodes = 2'000;
 } // namespace
 
 Answer allocate_small(const Buffers &buffers) {
-    Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
+    Budget budget(-1, kInfinite, nullptr);
     const std::int64_t bound = load_bound(buffers).bytes;
     Greedy greedy = best_first_fit(buffers, {}, bound, budget);
     Answer best{Status::feasible, std::move(greedy.offset), greedy.peak, bound};

@@ -1,8 +1,9 @@
 #include "allocation/sweep.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -55,7 +56,7 @@ class Sweep {
     }
     void place(std::int32_t b) {
         const std::int64_t size = plain_.size[b], alignment = plain_.alignment[b];
-        double best = std::numeric_limits<double>::infinity();
+        double best = kInfinite;
         std::size_t chosen = gaps_.size();
         std::int64_t at = 0;
         const auto consider = [&](std::size_t gap, std::int64_t offset, double cost) {
@@ -191,7 +192,7 @@ class Gaps {
     }
 
   private:
-    static constexpr std::int64_t kEndless = std::numeric_limits<std::int64_t>::max();
+    static constexpr std::int64_t kEndless = kUnlimited;
     // All addresses lie below 2^62, so that the endless gap is longer than any other.
     void add(std::int64_t low, std::int64_t high) {
         by_low_.emplace(low, high), by_length_.emplace(high - low, low);

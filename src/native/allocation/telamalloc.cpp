@@ -1,5 +1,7 @@
 #include "allocation/telamalloc.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -135,7 +137,7 @@ void Telamalloc::open_level() {
 // waiting.
 std::int32_t Telamalloc::choose_slot() {
     const Phase &phase = phases_[phase_];
-    Int lowest = std::numeric_limits<Int>::max();
+    Int lowest = kUnlimited;
     std::int32_t begin = phase.end, end = phase.begin;
     for (std::int32_t b : phase.members) {
         if (!sky_.waiting(b) || (options_.features.lowest && sky_.lowest(b) > lowest)) continue;
@@ -255,7 +257,7 @@ std::int32_t Telamalloc::choose_target(const std::vector<std::int32_t> &blamed) 
     if (oracle_ != nullptr && ++oracle_->seen % oracle_->every == 0) return ask_oracle(blamed);
     if (options_.forest == nullptr) return blamed.back();
     std::array<double, kTargetFeatures> features;
-    double least = std::numeric_limits<double>::infinity();
+    double least = kInfinite;
     std::int32_t target = blamed.back();
     for (std::size_t at = 0; at < std::min(blamed.size(), kTargetsConsidered); ++at) {
         describe(blamed, at, features.data());
@@ -299,7 +301,7 @@ void Telamalloc::describe(
 std::int32_t Telamalloc::ask_oracle(const std::vector<std::int32_t> &blamed) {
     const std::size_t targets = std::min(blamed.size(), kTargetsConsidered);
     BacktrackSamples &samples = oracle_->samples;
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    std::int64_t least = kUnlimited;
     std::int32_t best = blamed.back();
     for (std::size_t at = 0; at < targets; ++at) {
         const std::int32_t target = blamed[blamed.size() - 1 - at];

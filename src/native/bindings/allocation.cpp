@@ -5,12 +5,12 @@
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "bindings/allocation.hpp"
+#include "common/limits.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -22,7 +22,6 @@ namespace {
 
 using Reals = Array<double, 1>;
 constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
-constexpr double kForever = std::numeric_limits<double>::infinity();
 
 // Results as Python sees them.
 struct Packed {
@@ -196,7 +195,7 @@ class PackingProblem {
 
     Packed place_in_order(const Ints &order, bool best_fit) const {
         require(order.size() == buffers().size.size(), "order: must name every buffer once");
-        return placed(order, std::numeric_limits<std::int64_t>::max(),
+        return placed(order, kUnlimited,
             [&](const Buffers &buffers, std::span<const std::int64_t> mine, std::int64_t most) {
                 Greedy greedy = allocation::place_in_order(buffers, mine, best_fit, most);
                 require(greedy.packed, "pin: pinned buffers overlap");
@@ -268,7 +267,7 @@ class PackingProblem {
     RecordedBacktracks record_backtracks(
         std::int64_t capacity, std::int64_t steps, std::int64_t every, std::int64_t horizon) const {
         require(every > 0 && horizon > 0, "every, horizon: must be positive");
-        Budget budget = budget_of(-1, kForever);
+        Budget budget = budget_of(-1, kInfinite);
         BacktrackSamples samples;
         {
             nb::gil_scoped_release release;
@@ -359,19 +358,19 @@ void bind_allocation(nb::module_ &module) {
             nb::kw_only(), "hint"_a = nb::none(), "aliases"_a = nb::none(),
             "reserved"_a = nb::none(), "in_place"_a = nb::none(), "conflicts"_a = nb::none())
         .def("allocate", &PackingProblem::allocate, "capacity"_a, nb::kw_only(), "seed"_a = 0,
-            "threads"_a = 1, "seconds"_a = kForever, "until_deadline"_a = false, "work"_a = 100.0,
+            "threads"_a = 1, "seconds"_a = kInfinite, "until_deadline"_a = false, "work"_a = 100.0,
             "strategy"_a = "auto", "own"_a = nb::none())
         .def("bound", &PackingProblem::bound, "capacity"_a = -1)
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)
         .def("place_in_order", &PackingProblem::place_in_order, "order"_a, "best_fit"_a = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a)
-        .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kForever,
+        .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kInfinite,
             "enough"_a = 0)
         .def("exact", &PackingProblem::exact, "capacity"_a, "start"_a = nb::none(), nb::kw_only(),
-            "nodes"_a = -1, "seconds"_a = kForever, "seed"_a = 0, "threads"_a = 1)
+            "nodes"_a = -1, "seconds"_a = kInfinite, "seed"_a = 0, "threads"_a = 1)
         .def("telamalloc", &PackingProblem::telamalloc, "capacity"_a, nb::kw_only(), "steps"_a,
-            "features"_a = nb::none(), "patience"_a = 200, "seconds"_a = kForever,
+            "features"_a = nb::none(), "patience"_a = 200, "seconds"_a = kInfinite,
             "trees"_a = nb::none())
         .def("record_backtracks", &PackingProblem::record_backtracks, "capacity"_a, nb::kw_only(),
             "steps"_a, "every"_a, "horizon"_a);

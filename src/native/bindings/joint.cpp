@@ -1,5 +1,6 @@
 // Python binding of the joint planner's evaluation.
 #include "bindings/task_graph.hpp"
+#include "common/limits.hpp"
 #include "joint/joint.hpp"
 
 #include <algorithm>
@@ -21,7 +22,6 @@ using Floats = Array<double, 1>;
 using Table = Array<double, 2>;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void require_index(
     std::span<const std::int64_t> values, std::int64_t low, std::size_t limit, const char *what) {
@@ -40,7 +40,7 @@ double checked(const char *name, double value, double high, double low = 0.0) {
     return value;
 }
 
-double number(nb::handle options, const char *name, double high = kInfinity, double low = 0.0) {
+double number(nb::handle options, const char *name, double high = kInfinite, double low = 0.0) {
     return checked(name, nb::cast<double>(options.attr(name)), high, low);
 }
 
@@ -162,7 +162,7 @@ class JointProblem {
             static_cast<std::int64_t>(number(chosen, "release_delay_positions", 1e9));
         options.streamed_share = number(chosen, "streamed_share");
         options.link_prices = numbers(chosen, "link_prices", kLinks, kMost);
-        options.link_load_limit = number(chosen, "link_load_limit", kInfinity, kLeast);
+        options.link_load_limit = number(chosen, "link_load_limit", kInfinite, kLeast);
         options.core_wait_ratio = number(chosen, "core_wait_ratio");
         options.energy_weight = number(chosen, "energy_weight", kMost);
         options.fetch_lead = number(chosen, "fetch_lead");

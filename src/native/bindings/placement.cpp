@@ -2,6 +2,7 @@
 // of bounds.
 #include "bindings/arguments.hpp"
 #include "bindings/search_budget.hpp"
+#include "common/limits.hpp"
 #include "placement/address_search.hpp"
 #include "placement/bound.hpp"
 #include "placement/schedule.hpp"
@@ -144,8 +145,7 @@ class PlacementProblem {
         if (!offsets) return scheduled(schedule, schedule.run(paths.views()));
         const bool possible = schedule.list(paths.views());
         check(schedule, *offsets);
-        return scheduled(schedule,
-            possible ? schedule.run_at(view(*offsets)) : std::numeric_limits<double>::infinity());
+        return scheduled(schedule, possible ? schedule.run_at(view(*offsets)) : kInfinite);
     }
 
     FoundAddresses search_addresses(const CopyEngines &engines, const TensorPaths &paths,

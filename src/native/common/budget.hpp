@@ -1,11 +1,12 @@
 // When to stop: nodes (the same on every machine), seconds, or a signal such as Ctrl-C.
 #pragma once
 
+#include "common/limits.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -16,8 +17,7 @@ class Budget {
     // `poll` says whether a signal has come; it is asked about twenty times a second, in the thread
     // that made the budget. Negative `nodes`: no limit.
     Budget(std::int64_t nodes, double seconds, std::function<bool()> poll)
-        : limit_(nodes < 0 ? std::numeric_limits<std::int64_t>::max() : nodes), seconds_(seconds),
-          poll_(std::move(poll)) {}
+        : limit_(nodes < 0 ? kUnlimited : nodes), seconds_(seconds), poll_(std::move(poll)) {}
 
     void add(std::int64_t nodes) { nodes_ += nodes; }
     // Look at the clock and at signals; false once it is time to stop.

@@ -1,17 +1,17 @@
 #include "cost/tiling.hpp"
 
+#include "common/limits.hpp"
+
 #include "cost/extents.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 namespace loadmaster::cost {
 namespace {
 
 constexpr double spread = 0.125; // of the sum of times that overlap, in the cost of a tiling
-constexpr double infinite = std::numeric_limits<double>::infinity();
 
 // Output positions that a tile covers: whole images, rows of one, or columns of one row; only one
 // of the three loops is cut.
@@ -25,10 +25,10 @@ struct Units {
     double k, c, y, side;
 };
 
-// The best tiling so far; as long as none has been found that fits, its cost is infinite.
+// The best tiling so far; as long as none has been found that fits, its cost is kInfinite.
 struct Found {
     Tiling tiling{};
-    double cost = infinite, size = infinite;
+    double cost = kInfinite, size = kInfinite;
 
     bool beats(const Found &other) const {
         return cost < other.cost || (cost == other.cost && size < other.size);
@@ -48,8 +48,8 @@ class Search {
               (nest.groups * nest.batch * nest.c * down_.extent * across_.extent)),
           weight_element_(nest.weight_bytes / weights_),
           output_element_(nest.output_bytes / outputs_), units_(units()),
-          network_(core.network < infinite ? core.network
-                                           : 16 * std::sqrt(rows_ * columns_) * core.clock),
+          network_(core.network < kInfinite ? core.network
+                                            : 16 * std::sqrt(rows_ * columns_) * core.clock),
           found_(core.prices.size()), outside_(core.prices.size()) {}
 
     void run() {
@@ -68,7 +68,7 @@ class Search {
 
     void whole() {
         place(n_.groups, {n_.batch, n_.y, n_.x});
-        capacity_ = infinite;
+        capacity_ = kInfinite;
         held_weights(n_.groups, n_.k, n_.c);
         for (Found &found : found_) found.tiling.lead = 0;
     }
@@ -301,7 +301,7 @@ class Search {
         const double size = input_buffer + weight_buffer + t.output_tile;
         if (size > capacity_) {
             if (fits_ || size >= found_[0].size) return;
-            for (Found &found : found_) found = {t, infinite, size};
+            for (Found &found : found_) found = {t, kInfinite, size};
             return;
         }
         if (!fits_) promises(t.input_times, t.weight_times);
@@ -469,7 +469,7 @@ void choose_tilings(
 }
 
 void single_tiles(const Nest &nest, const Core &core, double rate, std::span<Tiling> best) {
-    over_shapes(nest, core, rate, infinite, best, [](Search &search) { search.whole(); });
+    over_shapes(nest, core, rate, kInfinite, best, [](Search &search) { search.whole(); });
 }
 
 } // namespace loadmaster::cost

@@ -1,11 +1,12 @@
 #include "cutting/improve.hpp"
 
+#include "common/limits.hpp"
+
 #include "common/random.hpp"
 #include "cutting/piece_simulator.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace loadmaster::cutting {
 
@@ -45,8 +46,7 @@ class Improvement {
             const std::int64_t other = random.below(static_cast<std::int32_t>(options(op)));
             const double rest = std::min(1.0 - trial / trials, static_cast<double>(left_) / pieces);
             const double worse = -kTolerance * rest * std::log(1.0 - random.uniform());
-            const Outcome tolerated{
-                now_.end * (1.0 + worse), std::numeric_limits<double>::infinity()};
+            const Outcome tolerated{now_.end * (1.0 + worse), kInfinite};
             if (other == option_[op] || !change(op, other, tolerated)) continue;
             if (now_ < best) best = now_, best_option = option_;
         }

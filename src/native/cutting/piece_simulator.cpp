@@ -1,8 +1,9 @@
 #include "cutting/piece_simulator.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace loadmaster::cutting {
@@ -58,7 +59,7 @@ void PieceSimulator::find_shares() {
         price[i % cores] += static_cast<double>(duration_[i]);
     double sum = 0.0;
     for (double &own : price) own = 1.0 / own, sum += own;
-    share_.assign(network_.link.size(), std::numeric_limits<double>::infinity());
+    share_.assign(network_.link.size(), kInfinite);
     for (std::size_t i = 0; i < duration_.size(); ++i)
         share_[i / cores] =
             std::min(share_[i / cores], static_cast<double>(duration_[i]) * price[i % cores] / sum);
@@ -107,7 +108,7 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
     };
     engine.run(start, [] { return kNever; }, pass, end);
     const double ended = static_cast<double>(engine.now()) / kPicoseconds;
-    return {late ? std::numeric_limits<double>::infinity() : ended, work};
+    return {late ? kInfinite : ended, work};
 }
 
 void PieceSimulator::begin(std::span<const std::int64_t> option) {

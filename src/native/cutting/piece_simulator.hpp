@@ -2,12 +2,12 @@
 #pragma once
 
 #include "common/index_set.hpp"
+#include "common/limits.hpp"
 #include "cutting/network.hpp"
 #include "simulation/event_engine.hpp"
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -34,8 +34,7 @@ class PieceSimulator {
     // The option of every operator is counted from its first. A run that certainly ends after
     // `limit` is given up, and said never to end. O(pieces x (cores + log pieces) + pairs of pieces
     // that depend on one another).
-    Outcome run(std::span<const std::int64_t> option,
-        double limit = std::numeric_limits<double>::infinity());
+    Outcome run(std::span<const std::int64_t> option, double limit = kInfinite);
 
     // Pieces of the options of the last run.
     std::int64_t pieces() const { return pieces_; }

@@ -1,9 +1,10 @@
 #include "cutting/stacks.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -13,8 +14,7 @@ namespace {
 
 constexpr std::int64_t longest = 8;  // operators in a stack; longer ones have too much halo to pay
 constexpr std::size_t most_kept = 3; // results kept between two stacks; of more, the smallest
-constexpr double infinite = std::numeric_limits<double>::infinity();
-constexpr double less = 1 - 1e-9; // share of a cost below which another is less
+constexpr double less = 1 - 1e-9;    // share of a cost below which another is less
 
 // A weight, or a halo between column tiles: the room that it takes to stay, and what crosses if it
 // does, and if it does not.
@@ -359,7 +359,7 @@ class Cover {
                 behind[after] = behind_of(own, after);
         for (std::size_t before = 0; before < states_[first].size(); ++before) {
             const State &start = states_[first][before];
-            if (start.cost == infinite) continue;
+            if (start.cost == kInfinite) continue;
             const Before front = before_of(own, before);
             for (std::size_t after = 0; after < states_[last].size(); ++after) {
                 const Behind &back = behind[after];
@@ -393,7 +393,7 @@ class Cover {
 
   private:
     struct State {
-        double cost = infinite, bytes = 0.0, seconds = 0.0;
+        double cost = kInfinite, bytes = 0.0, seconds = 0.0;
         Stack stack{};
         std::size_t before = 0; // what is kept in front of the stack
     };

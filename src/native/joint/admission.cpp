@@ -1,4 +1,5 @@
 #include "common/index_set.hpp"
+#include "common/limits.hpp"
 #include "joint/joint.hpp"
 #include "joint/times.hpp"
 #include "simulation/event_engine.hpp"
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <limits>
 #include <list>
 #include <numeric>
 #include <unordered_map>
@@ -315,7 +315,7 @@ class Simulation {
             const double *penalty = &work_.energy_penalty[job * work_.cores];
             std::size_t core = 0;
             const double weight = 1.0 + options_.core_wait_ratio;
-            double least = std::numeric_limits<double>::infinity();
+            double least = kInfinite;
             for (std::size_t c = 0; c < work_.cores; ++c) {
                 const double price =
                     options_.core_prices.empty() ? weight : weight * options_.core_prices[c];

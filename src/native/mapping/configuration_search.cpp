@@ -1,5 +1,7 @@
 #include "mapping/configuration_search.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -10,7 +12,7 @@ namespace loadmaster::mapping {
 
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNone = -kInfinite;
 // Relative gain for which nothing more is looked at; prices make many configurations equally good.
 constexpr double kNear = 1e-10;
 // How often the price of the bus is doubled at most, and how often halved.

@@ -1,17 +1,18 @@
 #include "mapping/configurations.hpp"
 
+#include "common/limits.hpp"
+
 #include "mapping/configuration_search.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace loadmaster::mapping {
 
 namespace {
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNone = -kInfinite;
 
 struct Option {
     std::int32_t parts;
@@ -90,7 +91,7 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
 
 double best_of(
     const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
-    double limit = std::numeric_limits<double>::infinity();
+    double limit = kInfinite;
     if (nodes > 0) {
         Searched searched = search_configurations(prices, fits, nodes);
         if (searched.settled) {

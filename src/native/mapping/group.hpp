@@ -2,18 +2,19 @@
 // allocator of M3E, HPCA 2022).
 #pragma once
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
 namespace loadmaster::mapping {
 
 constexpr std::int32_t kMostJobs = 1 << 22, kMostCores = 1 << 10;
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNever = kInfinite;
 
 // A job on a core: how long it takes when nothing stalls it, and which share of the system
 // bandwidth it then uses.

@@ -1,12 +1,13 @@
 #include "placement/schedule.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
-#include <limits>
 
 namespace loadmaster::placement {
 
 namespace {
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNever = kInfinite;
 // Copies back, at most, that others pass; where they have addresses, one that passes takes no room
 // from those.
 constexpr std::int64_t kPassed = 2, kPassedAt = 16;

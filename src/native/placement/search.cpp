@@ -1,9 +1,10 @@
 #include "placement/search.hpp"
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <random>
 
@@ -11,7 +12,7 @@ namespace loadmaster::placement {
 
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNever = kInfinite;
 
 class Search {
   public:

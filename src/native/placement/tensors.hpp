@@ -2,11 +2,11 @@
 // algorithms and operands.
 #pragma once
 
+#include "common/limits.hpp"
 #include "common/rows.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 namespace loadmaster::placement {
@@ -57,7 +57,7 @@ struct Kernels {
 };
 
 struct KernelTime {
-    double seconds = std::numeric_limits<double>::infinity();
+    double seconds = kInfinite;
     std::int64_t algorithm = -1; // among those of all kernels
 };
 

@@ -3,11 +3,12 @@
 // chooses cuts say what starts when.
 #pragma once
 
+#include "common/limits.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace loadmaster {
 
 constexpr double kPicoseconds = 1e12; // in a second
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kNever = kUnlimited;
 
 // A task occupies its resource until `remaining` picoseconds of work at full speed are done.
 struct Running {
@@ -127,7 +128,7 @@ class EventEngine {
 
     // Whole picoseconds until the first task ends, at the speeds of the last `share`.
     std::int64_t until_next_end() const {
-        double step = std::numeric_limits<double>::infinity();
+        double step = kInfinite;
         for (const Running &run : running_)
             step = std::min(step, is_full_ ? run.remaining / run.speed : run.remaining);
         return static_cast<std::int64_t>(std::ceil(step - kRounding));
