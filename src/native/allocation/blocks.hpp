@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocation/demands.hpp"
-#include "allocation/orders.hpp"
+#include "common/random.hpp"
 
 #include <cstdint>
 #include <span>

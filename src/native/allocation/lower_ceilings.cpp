@@ -1,9 +1,9 @@
 #include "allocation/lower_ceilings.hpp"
 
 #include "allocation/neighbours.hpp"
-#include "allocation/orders.hpp"
 #include "allocation/repair.hpp"
 #include "allocation/solver.hpp"
+#include "common/random.hpp"
 
 #include <algorithm>
 #include <memory>

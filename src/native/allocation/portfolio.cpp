@@ -4,7 +4,7 @@
 
 #include "allocation/blocks.hpp"
 #include "allocation/first_fit.hpp"
-#include "allocation/orders.hpp"
+#include "common/random.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
@@ -14,7 +14,6 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>

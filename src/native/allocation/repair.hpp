@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocation/neighbours.hpp"
-#include "allocation/orders.hpp"
+#include "common/random.hpp"
 #include "common/budget.hpp"
 
 #include <cstdint>

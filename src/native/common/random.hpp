@@ -1,14 +1,16 @@
-// Random numbers that are the same on every machine and for any number of threads: every stream has
-// its own key.
+// Random numbers that are the same on every machine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-namespace loadmaster::mapping {
+namespace loadmaster {
 
 // SplitMix64 (Steele, Lea and Flood, 2014).
 class Random {
   public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+    // The same for any number of threads: every stream has its own key.
     Random(std::uint64_t seed, std::uint64_t stream)
         : state_(mixed(seed) + mixed(stream + 0x632be59bd9b4e019u)) {}
 
@@ -20,6 +22,10 @@ class Random {
     }
     // In [0, 1).
     double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+    // 0 .. count - 1.
+    std::size_t index(std::size_t count) {
+        return static_cast<std::size_t>(uniform() * static_cast<double>(count));
+    }
 
   private:
     static std::uint64_t mixed(std::uint64_t z) {
@@ -30,4 +36,4 @@ class Random {
     std::uint64_t state_;
 };
 
-} // namespace loadmaster::mapping
+} // namespace loadmaster

@@ -39,7 +39,7 @@ class Improvement {
         Outcome best = now_;
         const auto pieces = static_cast<double>(left_);
         const double trials = kRounds * static_cast<double>(network_.piece_first.size() - 1);
-        mapping::Random random(0, 0);
+        Random random(0, 0);
         for (double trial = 0.0; trial < trials && left_ > 0; ++trial) {
             const auto op = static_cast<std::size_t>(
                 random.below(static_cast<std::int32_t>(network_.operators)));
