@@ -1,9 +1,6 @@
 #include "allocation/orders.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <numeric>
 
 namespace loadmaster::allocation {
 

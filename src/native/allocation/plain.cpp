@@ -1,8 +1,6 @@
 #include "allocation/plain.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
 
 namespace loadmaster::allocation {
 

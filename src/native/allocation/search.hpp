@@ -16,7 +16,6 @@
 #include "allocation/model.hpp"
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace loadmaster::allocation {

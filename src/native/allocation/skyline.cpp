@@ -1,7 +1,6 @@
 #include "allocation/skyline.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace loadmaster::allocation {
 

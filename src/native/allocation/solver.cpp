@@ -5,7 +5,6 @@
 #include "allocation/restarts.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace loadmaster::allocation {

@@ -3,7 +3,6 @@
 #include "common/limits.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 

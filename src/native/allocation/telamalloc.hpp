@@ -14,7 +14,6 @@
 #include "allocation/skyline.hpp"
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace loadmaster::allocation {

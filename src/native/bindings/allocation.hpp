@@ -6,7 +6,6 @@
 #include "bindings/search_budget.hpp"
 
 #include <cstdint>
-#include <vector>
 
 namespace loadmaster::allocation {
 

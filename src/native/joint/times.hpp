@@ -4,7 +4,6 @@
 #include "joint/joint.hpp"
 #include "simulation/event_engine.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -8,7 +8,6 @@
 #include "common/require.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <map>

@@ -3,7 +3,6 @@
 #include "common/random.hpp"
 
 #include <cmath>
-#include <numeric>
 
 namespace loadmaster::mapping {
 
