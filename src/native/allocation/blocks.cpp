@@ -28,16 +28,16 @@ bool Blocks::Pair::operator>(const Pair &other) const {
 Blocks::Blocks(const Buffers &buffers, const Joining &joining)
     : joining_(joining), random_(joining.seed) {
     number_slots(buffers);
-    for (std::int64_t b = 0; b < buffers.count(); ++b) add_buffer(buffers, b);
+    for (std::int64_t b : indices(buffers.count())) add_buffer(buffers, b);
     const auto count = static_cast<std::int32_t>(blocks_.size());
-    for (std::int32_t b = 0; b < count; ++b)
-        for (std::int32_t other = 0; other < b; ++other) consider(other, b);
+    for (std::int32_t b : indices(count))
+        for (std::int32_t other : indices(b)) consider(other, b);
     join_all();
     list_blocks(buffers);
 }
 
 void Blocks::number_slots(const Buffers &buffers) {
-    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
+    for (std::int64_t s : indices(std::ssize(buffers.begin)))
         if (buffers.occupies(s))
             instants_.insert(instants_.end(), {buffers.begin[s], buffers.end[s]});
     sort_distinct(instants_);
@@ -124,7 +124,7 @@ void Blocks::join_all() {
         blocks_[pair.first].apart = blocks_[pair.second].apart = true;
         const auto made = static_cast<std::int32_t>(blocks_.size());
         blocks_.push_back(block);
-        for (std::int32_t other = 0; other < made; ++other) consider(other, made);
+        for (std::int32_t other : indices(made)) consider(other, made);
     }
 }
 
@@ -148,7 +148,7 @@ void Blocks::list_blocks(const Buffers &buffers) {
 
 std::vector<std::int64_t> Blocks::offsets(std::span<const std::int64_t> of_blocks) const {
     std::vector<std::int64_t> offset(blocks_.size());
-    for (std::size_t i = 0; i < left_.size(); ++i) offset[left_[i]] = of_blocks[i];
+    for (std::size_t i : indices(left_.size())) offset[left_[i]] = of_blocks[i];
     std::size_t b = blocks_.size();
     for (; b > 0 && blocks_[b - 1].first >= 0; --b) {
         offset[blocks_[b - 1].first] = offset[b - 1];

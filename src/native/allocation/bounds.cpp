@@ -13,7 +13,7 @@ namespace loadmaster::allocation {
 namespace {
 
 bool has_windows(const Buffers &buffers) {
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         for (std::int64_t s : buffers.occupied(b))
             if (!buffers.whole(b, s)) return true;
     return false;
@@ -23,13 +23,13 @@ bool has_windows(const Buffers &buffers) {
 // takes beyond its bytes.
 Bound load_in_steps(const Buffers &buffers, std::span<const InPlace> in_place, std::int64_t step) {
     std::vector<std::int64_t> high(buffers.high.begin(), buffers.high.end());
-    for (std::size_t s = 0; s < high.size(); ++s)
+    for (std::size_t s : indices(high.size()))
         high[s] = buffers.low[s] + align_up(high[s] - buffers.low[s], step);
     if (!in_place.empty()) return shared_load(buffers, high, in_place);
     const Load load = load_bound({buffers.size, buffers.alignment, buffers.pin, buffers.first,
         buffers.begin, buffers.end, buffers.low, high});
     std::int64_t slack = 0;
-    for (std::size_t s = 0; s < high.size(); ++s)
+    for (std::size_t s : indices(high.size()))
         if (buffers.occupies(static_cast<std::int64_t>(s)) && buffers.begin[s] <= load.instant &&
             load.instant < buffers.end[s])
             slack = std::max(slack, high[s] - buffers.high[s]);
@@ -76,7 +76,7 @@ Bound load_and_ends(const Buffers &buffers, std::span<const InPlace> in_place) {
         const Bound rounded = load_in_steps(buffers, in_place, step);
         if (rounded.bytes > best.bytes) best = rounded;
     }
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         const std::int64_t top = std::max<std::int64_t>(buffers.pin[b], 0) + buffers.size[b];
         if (top <= best.bytes) continue;
         for (std::int64_t s : buffers.occupied(b))
@@ -106,13 +106,13 @@ std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) 
     if (bound.buffer >= 0) return {bound.buffer};
     if (!bound.pairwise.empty()) return bound.pairwise;
     std::vector<std::int64_t> found;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         if (is_alive(buffers, b, bound.instant)) found.push_back(b);
     return found;
 }
 
 bool orderly(const Buffers &buffers) {
-    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
+    for (std::int64_t s : indices(std::ssize(buffers.begin)))
         if (buffers.occupies(s) && buffers.low[s] > 0) return false;
     return true;
 }

@@ -48,7 +48,7 @@ inline std::int64_t align_up(std::int64_t offset, std::int64_t alignment) {
 // The largest `offset + size` among buffers that are ever alive.
 inline std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
     std::int64_t peak = 0;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
     return peak;
 }

@@ -29,7 +29,7 @@ void set(Bits bits, Int at) { bits[at / 64] |= std::uint64_t{1} << (at % 64); }
 
 // The first buffer that is in both sets, or -1.
 Int first_of(Bits one, Bits other) {
-    for (std::size_t w = 0; w < one.size(); ++w)
+    for (std::size_t w : indices(one.size()))
         if (const std::uint64_t both = one[w] & other[w])
             return static_cast<Int>(64 * w) + std::countr_zero(both);
     return -1;
@@ -43,7 +43,7 @@ std::vector<std::vector<Int>> cover(const Demands &demands) {
     const std::vector<Int> order =
         sorted_by(buffers.size.size(), [&](Int b) { return -buffers.size[b]; });
     std::vector<Int> rank(order.size());
-    for (Int i = 0; i < count; ++i) rank[order[i]] = i;
+    for (Int i : indices(count)) rank[order[i]] = i;
     Table near(count);
     for (const auto &[one, other] : *demands.conflicts) {
         if (one == other || !buffers.matters(one) || !buffers.matters(other)) continue;
@@ -52,7 +52,7 @@ std::vector<std::vector<Int>> cover(const Demands &demands) {
     Table open = near;
     std::vector<std::vector<Int>> cliques;
     Int lifetimes = 0;
-    for (Int start = 0; start < count; ++start) {
+    for (Int start : indices(count)) {
         if (first_of(near.row(start), near.row(start)) < 0 && buffers.matters(order[start]))
             cliques.push_back({order[start]});
         while (first_of(open.row(start), open.row(start)) >= 0) {
@@ -63,12 +63,12 @@ std::vector<std::vector<Int>> cover(const Demands &demands) {
                 if (next < 0) next = first_of(common, common);
                 if (next < 0) break;
                 members.push_back(next);
-                for (std::size_t w = 0; w < common.size(); ++w) common[w] &= near.row(next)[w];
+                for (std::size_t w : indices(common.size())) common[w] &= near.row(next)[w];
             }
             std::vector<std::uint64_t> all(common.size());
             for (Int a : members) set(all, a);
             for (Int a : members)
-                for (std::size_t w = 0; w < all.size(); ++w) open.row(a)[w] &= ~all[w];
+                for (std::size_t w : indices(all.size())) open.row(a)[w] &= ~all[w];
             for (Int &member : members) member = order[member];
             lifetimes += std::ssize(members);
             if (lifetimes > kMostLifetimes + count) return {};
@@ -98,10 +98,10 @@ std::optional<OwnedBuffers> on_one_clock(const Demands &demands) {
     std::ranges::sort(order, [&](const auto &a, const auto &b) {
         return a.first != b.first ? a.first < b.first : cliques[a.second] < cliques[b.second];
     });
-    for (std::size_t instant = 0; instant < order.size(); ++instant)
+    for (std::size_t instant : indices(order.size()))
         for (Int b : cliques[order[instant].second]) alive[b].push_back(instant);
     OwnedBuffers made;
-    for (Int b = 0; b < buffers.count(); ++b) {
+    for (Int b : indices(buffers.count())) {
         if (any(b) && buffers.matters(b) && alive[b].empty()) return std::nullopt;
         made.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.hint[b]);
         for (std::size_t i = 0, from = 0; i < alive[b].size(); ++i)

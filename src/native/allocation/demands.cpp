@@ -36,7 +36,7 @@ void check_sections(const Buffers &b) {
     for (std::size_t i = 1; i < b.first.size(); ++i)
         require(b.first[i] >= b.first[i - 1], "first: must not decrease");
     require(b.first.back() == sections, "first: must end with the number of sections");
-    for (Int i = 0; i < b.count(); ++i)
+    for (Int i : indices(b.count()))
         for (Int s : b.sections(i)) {
             require(b.begin[s] <= b.end[s], i, "begin: must not be after end");
             require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], i,
@@ -47,7 +47,7 @@ void check_sections(const Buffers &b) {
 // Sections of one buffer are at different instants, or at the same ones and in different bytes.
 void check_overlaps(const Buffers &b) {
     std::vector<std::array<Int, 4>> mine;
-    for (Int i = 0; i < b.count(); ++i) {
+    for (Int i : indices(b.count())) {
         if (b.first[i + 1] - b.first[i] < 2) continue;
         mine.clear();
         for (Int s : b.sections(i))
@@ -70,7 +70,7 @@ Int check_columns(const Buffers &b) {
     require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(),
         "buffers: arrays of different lengths");
     Int sum = 0, highest = 0;
-    for (Int i = 0; i < b.count(); ++i) {
+    for (Int i : indices(b.count())) {
         require(b.size[i] >= 0, i, "size: must not be negative");
         require(b.alignment[i] >= 1, i, "alignment: must be at least 1");
         require(b.pin[i] >= -1, i, "pin: must be an offset, or -1 for none");
@@ -128,7 +128,7 @@ void check(const Demands &demands) {
     Int sum = check_columns(buffers);
     check_sections(buffers);
     check_overlaps(buffers);
-    for (Int b = 0; b < buffers.count(); ++b)
+    for (Int b : indices(buffers.count()))
         require(buffers.pin[b] < 0 || buffers.pin[b] % buffers.alignment[b] == 0, b,
             "offset: not a multiple of the alignment");
     std::vector<char> grouped(buffers.size.size(), 0);

@@ -203,7 +203,7 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
         return leave_out ||
             (top <= limit && (!order_budget || order_budget->permits(placed.visits())));
     };
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         const bool there = !time.sections(b).empty();
         if (there && leave_out) result.offset[b] = -1;
         if (buffers.pin[b] < 0) continue;
@@ -254,7 +254,7 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
     const double bound = static_cast<double>(std::max<std::int64_t>(time.load(), 1));
     double largest = 1;
     for (std::int64_t size : buffers.size) largest = std::max(largest, static_cast<double>(size));
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         if (time.sections(b).empty()) continue;
         const double size = static_cast<double>(buffers.size[b]);
         if (order.by_start) {
@@ -281,7 +281,7 @@ std::vector<std::int64_t> best_fit_by_birth(
         return {};
     const Plain plain(buffers, false);
     std::vector<std::int32_t> place(buffers.count(), -1), births;
-    for (std::int32_t i = 0; i < plain.count(); ++i) place[plain.buffer[i]] = i;
+    for (std::int32_t i : indices(plain.count())) place[plain.buffer[i]] = i;
     for (std::int64_t b : order)
         if (place[b] >= 0) births.push_back(place[b]);
     if (!std::ranges::is_sorted(births, {}, [&](std::int32_t b) { return plain.begin[b]; }))
@@ -298,7 +298,7 @@ std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
 
 std::int64_t simple_bound(const Buffers &buffers) {
     std::int64_t bound = load_bound(buffers).bytes;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         if (buffers.matters(b))
             bound = std::max(bound, buffers.size[b] + std::max<std::int64_t>(buffers.pin[b], 0));
     return bound;

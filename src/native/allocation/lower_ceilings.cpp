@@ -27,7 +27,7 @@ std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std
     const std::unique_ptr<Neighbours> near = at_random ? std::make_unique<StoredNeighbours>(buffers)
                                                        : std::make_unique<Neighbours>(buffers);
     Random random(seed);
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         if (buffers.pin[b] >= 0)
             enough = std::max(enough, buffers.pin[b] + buffers.size[b]); // no ceiling moves these
     std::int64_t peak = peak_of(buffers, offset), left = work;
@@ -36,7 +36,7 @@ std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std
         const std::int64_t ceiling = std::max(
             enough, peak - 1 - static_cast<std::int64_t>(step * static_cast<double>(enough)));
         std::vector<std::int64_t> trial = offset;
-        for (std::int64_t b = 0; b < buffers.count(); ++b)
+        for (std::int64_t b : indices(buffers.count()))
             if (trial[b] + buffers.size[b] > ceiling && buffers.pin[b] < 0) trial[b] = -1;
         const std::int64_t share = std::min(left, work / kShare);
         std::int64_t unspent = share;

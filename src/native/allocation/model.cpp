@@ -17,7 +17,7 @@ struct Event {
 // Ends before starts at the same instant.
 std::vector<Event> events_of(const Buffers &buffers) {
     std::vector<Event> events;
-    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
+    for (std::int64_t s : indices(std::ssize(buffers.begin)))
         if (buffers.occupies(s)) {
             const std::int64_t bytes = buffers.high[s] - buffers.low[s];
             events.push_back({buffers.begin[s], true, bytes});
@@ -84,14 +84,14 @@ void list_slots(Model &model) {
     model.slot_buffer.resize(counts.back());
     model.slot_low.resize(counts.back());
     std::vector<std::int64_t> load(model.slots, 0);
-    for (std::int32_t b = 0; b < model.count; ++b)
+    for (std::int32_t b : indices(model.count))
         for (const Span &span : model.spans_of(b))
             for (std::int32_t s = span.begin; s < span.end; ++s) {
                 model.slot_buffer[counts[s]] = b;
                 model.slot_low[counts[s]++] = span.low;
                 load[s] += span.high - span.low;
             }
-    for (std::int32_t b = 0; b < model.count; ++b) {
+    for (std::int32_t b : indices(model.count)) {
         std::int64_t most = 0;
         for (const Span &span : model.spans_of(b))
             for (std::int32_t s = span.begin; s < span.end; ++s) most = std::max(most, load[s]);
@@ -100,7 +100,7 @@ void list_slots(Model &model) {
             std::max({model.load, most, model.size[b] + std::max<std::int64_t>(model.pin[b], 0)});
         model.total += model.size[b] + model.alignment[b] - 1;
     }
-    for (std::int32_t b = 0; b < model.count; ++b)
+    for (std::int32_t b : indices(model.count))
         if (model.pin[b] >= 0) model.total = std::max(model.total, model.pin[b]) + model.size[b];
 }
 
@@ -110,7 +110,7 @@ bool list_neighbours(Model &model, std::int64_t limit) {
     std::vector<std::int32_t> found;
     std::int64_t looks = 0;
     model.near_first.push_back(0);
-    for (std::int32_t b = 0; b < model.count; ++b) {
+    for (std::int32_t b : indices(model.count)) {
         found.clear();
         if (looks > 8 * limit) return false;
         for (const Span &span : model.spans_of(b))
@@ -140,7 +140,7 @@ bool list_neighbours(Model &model, std::int64_t limit) {
 
 void link_identical(Model &model) {
     std::map<std::vector<std::int64_t>, std::int32_t> last;
-    for (std::int32_t b = 0; b < model.count; ++b) {
+    for (std::int32_t b : indices(model.count)) {
         if (model.pin[b] >= 0) continue;
         std::vector<std::int64_t> key{model.size[b], model.alignment[b]};
         for (const Span &span : model.spans_of(b)) {
@@ -168,7 +168,7 @@ Load load_bound(const Buffers &buffers) {
 
 std::int64_t common_unit(const Buffers &buffers) {
     std::int64_t unit = 0;
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         if (!buffers.matters(b)) continue;
         unit = std::gcd(unit, buffers.size[b]);
         if (buffers.pin[b] > 0) unit = std::gcd(unit, buffers.pin[b]);
@@ -179,7 +179,7 @@ std::int64_t common_unit(const Buffers &buffers) {
     // An alignment that divides the unit asks for nothing; others must be whole units, too.
     for (bool changed = true; changed;) {
         changed = false;
-        for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        for (std::int64_t b : indices(buffers.count())) {
             const std::int64_t alignment = buffers.alignment[b];
             if (!buffers.matters(b) || buffers.pin[b] >= 0 || unit % alignment == 0 ||
                 alignment % unit == 0)
@@ -194,7 +194,7 @@ std::int64_t common_unit(const Buffers &buffers) {
 Model make_model(const Buffers &buffers, std::int64_t pairs_limit) {
     Model model;
     model.unit = common_unit(buffers);
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         if (buffers.matters(b)) model.buffer.push_back(b);
     model.count = static_cast<std::int32_t>(model.buffer.size());
     for (std::int64_t b : model.buffer) {

@@ -40,7 +40,7 @@ Neighbours::Neighbours(const Buffers &buffers)
     size.assign(buffers.size.begin(), buffers.size.end());
     alignment.assign(buffers.alignment.begin(), buffers.alignment.end());
     weight.assign(buffers.count(), 0);
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         for (std::int64_t s : buffers.occupied(b)) {
             low_.push_back(buffers.low[s]), high_.push_back(buffers.high[s]);
             weight[b] += area(buffers.high[s] - buffers.low[s], buffers.begin[s], buffers.end[s]);
@@ -67,7 +67,7 @@ void Neighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offs
 
 StoredNeighbours::StoredNeighbours(const Buffers &buffers) : Neighbours(buffers), pairs_(count()) {
     const std::vector<std::int64_t> all_at_zero(count(), 0);
-    for (std::int32_t b = 0; b < count(); ++b) Neighbours::list(b, all_at_zero, pairs_[b]);
+    for (std::int32_t b : indices(count())) Neighbours::list(b, all_at_zero, pairs_[b]);
 }
 
 void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
@@ -95,14 +95,14 @@ std::optional<PinClash> pins_clash(const Buffers &buffers) {
             pin[other] < pin[b] + buffers.size[b];
     };
     if (!buffers.near_first.empty()) {
-        for (std::int64_t b = 0; b < buffers.count(); ++b)
+        for (std::int64_t b : indices(buffers.count()))
             for (std::int64_t k : row_of(buffers.near_first, b))
                 if (clash(b, buffers.near[k])) return PinClash{b, buffers.near[k]};
         return std::nullopt;
     }
     const Neighbours near(buffers);
     std::vector<Forbidden> forbidden;
-    for (std::int32_t b = 0; b < near.count(); ++b) {
+    for (std::int32_t b : indices(near.count())) {
         if (pin[b] < 0) continue;
         near.list(b, pin, forbidden);
         for (const Forbidden &other : forbidden)

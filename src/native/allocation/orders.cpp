@@ -38,7 +38,7 @@ BranchingHeuristic heuristic_of_attempt(
     const bool perturbed = attempt >= kUnperturbedAttempts;
     const double noise = perturbed ? kNoise : 0;
     std::vector<double> key(model.count);
-    for (std::int32_t b = 0; b < model.count; ++b) {
+    for (std::int32_t b : indices(model.count)) {
         const std::int32_t previous = model.previous_identical[b];
         key[b] = previous >= 0 ? key[previous]
                                : key_of(model, b, attempt % kUnperturbedAttempts) *
@@ -51,7 +51,7 @@ BranchingHeuristic heuristic_of_attempt(
         perturbed ? kPerturbedSlack[attempt % kPerturbedSlack.size()]
                   : kUnperturbedSlack[attempt % kUnperturbedSlack.size()],
         perturbed ? 0 : 0.1};
-    for (std::int32_t i = 0; i < model.count; ++i) heuristic.rank[order[i]] = i;
+    for (std::int32_t i : indices(model.count)) heuristic.rank[order[i]] = i;
     return heuristic;
 }
 

@@ -30,7 +30,7 @@ struct Life {
 
 std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     std::vector<Life> lives;
-    for (Int b = 0; b < buffers.count(); ++b) {
+    for (Int b : indices(buffers.count())) {
         Life life{kUnlimited, std::numeric_limits<Int>::min(), b};
         Int sections = 0;
         for (Int s : buffers.sections(b)) {
@@ -93,9 +93,9 @@ class Gathering {
     Gathering(const Buffers &buffers, const std::vector<Int> &some)
         : count_(some.size()), some_(some), apart_(count_ * count_, 0), size_(count_),
           gain_(count_), in_(count_, 0), out_until_(count_, 0) {
-        for (std::size_t a = 0; a < count_; ++a) {
+        for (std::size_t a : indices(count_)) {
             size_[a] = gain_[a] = buffers.size[some[a]];
-            for (std::size_t b = 0; b < a; ++b)
+            for (std::size_t b : indices(a))
                 if (!meet(buffers, some[a], some[b]))
                     apart_[a * count_ + b] = apart_[b * count_ + a] = 1;
         }
@@ -105,11 +105,11 @@ class Gathering {
         const std::size_t steps = std::min(kStepsEach * count_, kMostLooks / count_);
         for (std::size_t step = 1; step <= steps; ++step) {
             std::size_t next = count_;
-            for (std::size_t a = 0; a < count_; ++a)
+            for (std::size_t a : indices(count_))
                 if (!in_[a] && out_until_[a] <= step && (next == count_ || gain_[a] > gain_[next]))
                     next = a;
             if (next == count_) continue;
-            for (std::size_t b = 0; b < count_; ++b)
+            for (std::size_t b : indices(count_))
                 if (in_[b] && apart_[next * count_ + b]) {
                     change(b, -1);
                     out_until_[b] = step + kOutFor + step % kOutForMore;
@@ -124,12 +124,12 @@ class Gathering {
     void change(std::size_t a, Int sign) {
         in_[a] = sign > 0;
         bytes_ += sign * size_[a];
-        for (std::size_t b = 0; b < count_; ++b)
+        for (std::size_t b : indices(count_))
             if (apart_[a * count_ + b]) gain_[b] -= sign * size_[a];
     }
     Together gathered() const {
         Together found{bytes_, {}};
-        for (std::size_t a = 0; a < count_; ++a)
+        for (std::size_t a : indices(count_))
             if (in_[a]) found.buffers.push_back(some_[a]);
         return found;
     }

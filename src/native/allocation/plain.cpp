@@ -13,7 +13,7 @@ constexpr std::size_t kFewestBirthsPerSnapshot = 16;
 
 bool Plain::possible(const Buffers &buffers) {
     if (!buffers.near_first.empty()) return false;
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         if (buffers.pin[b] >= 0 || buffers.first[b + 1] - buffers.first[b] > 1) return false;
         if (buffers.matters(b) && !buffers.whole(b, buffers.first[b])) return false;
     }
@@ -21,7 +21,7 @@ bool Plain::possible(const Buffers &buffers) {
 }
 
 Plain::Plain(const Buffers &buffers, bool backwards) : callers_(buffers.size.size()) {
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+    for (std::int64_t b : indices(buffers.count())) {
         if (!buffers.matters(b)) continue;
         const std::int64_t s = buffers.first[b];
         begin.push_back(backwards ? -buffers.end[s] : buffers.begin[s]);
@@ -35,7 +35,7 @@ Plain::Plain(const Buffers &buffers, bool backwards) : callers_(buffers.size.siz
 
 Plain Plain::of_sections(const Buffers &buffers) {
     Plain sections(buffers.size.size());
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         for (std::int64_t s : buffers.occupied(b)) {
             sections.begin.push_back(buffers.begin[s]);
             sections.end.push_back(buffers.end[s]);
@@ -49,7 +49,7 @@ Plain Plain::of_sections(const Buffers &buffers) {
 
 std::vector<std::int64_t> Plain::of_caller(const std::vector<std::int64_t> &offset) const {
     std::vector<std::int64_t> found(callers_, 0);
-    for (std::size_t b = 0; b < offset.size(); ++b) found[buffer[b]] = offset[b];
+    for (std::size_t b : indices(offset.size())) found[buffer[b]] = offset[b];
     return found;
 }
 
@@ -62,7 +62,7 @@ void Plain::sort_by_time() {
 LiveIndex::LiveIndex(const Plain &plain) : plain_(plain), snapshot_of_(plain.size.size()) {
     born_.push_back(0);
     first_ = {0, 0};
-    for (std::size_t i = 0; i < plain.births.size(); ++i) {
+    for (std::size_t i : indices(plain.births.size())) {
         const std::size_t written = first_.back() - first_[first_.size() - 2];
         if (i - born_.back() >= std::max(written, kFewestBirthsPerSnapshot)) {
             const std::int64_t now = plain.begin[plain.births[i]];

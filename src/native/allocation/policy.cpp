@@ -93,7 +93,7 @@ class Trial {
             else
                 ranges.push_back(merged_.original() + b - reduced_.own);
         const bool at_instant = bound_.buffer < 0 && bound_.pairwise.empty();
-        for (Int b = 0; b < merged_.original(); ++b)
+        for (Int b : indices(merged_.original()))
             if (named[merged_.place(b)] &&
                 (!at_instant || is_alive(merged_.asked, b, bound_.instant)))
                 found.push_back(b);
@@ -257,7 +257,7 @@ class Driver {
         effort.work /= kDescentShare;
         Int highest = ranges_.back().high;
         for (Int pin : merged_.buffers().pin) highest = std::max(highest, pin);
-        for (Int b = 0; b < merged_.buffers().count(); ++b)
+        for (Int b : indices(merged_.buffers().count()))
             highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
         for (const InPlace &row : merged_.in_place) highest += std::abs(row.shift);
         Allocation best = within(highest, effort);

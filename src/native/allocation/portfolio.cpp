@@ -162,7 +162,7 @@ void Portfolio::take_turns() {
         turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
     std::array<double, 3> slice{kFirstSlice, kFirstSlice, kFirstEjections}, left{1, 1, 1};
     for (std::uint64_t round = 0; open_ && !over(); ++round) {
-        for (std::size_t e = 0; e < slice.size(); ++e) {
+        for (std::size_t e : indices(slice.size())) {
             const auto engine = static_cast<Engine>(e);
             const double share = effort_.goes_on() ? slice[e] : std::min(slice[e], left[e]);
             left[e] -= share;
@@ -176,7 +176,7 @@ void Portfolio::take_turns() {
         if (turns.empty()) return;
         const auto winner = play(turns);
         turns.clear();
-        for (std::size_t e = 0; e < slice.size(); ++e)
+        for (std::size_t e : indices(slice.size()))
             slice[e] *= winner == static_cast<Engine>(e) ? kWinnerGrowth : winner ? 1 : kGrowth;
     }
 }
@@ -388,13 +388,13 @@ void Portfolio::local_search() {
     for (std::int64_t left =
              scaled(std::min(kPlacements / count + 1, kSamplesPerPair * count * count));
         left > 0 && !done() && budget.look(); --left) {
-        for (std::size_t b = 0; b < tops.size(); ++b) tops[b] = offset[b] + buffers_.size[b];
+        for (std::size_t b : indices(tops.size())) tops[b] = offset[b] + buffers_.size[b];
         std::vector<std::int64_t> sorted = tops;
         const auto rank =
             sorted.begin() + static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(count - 1));
         std::nth_element(sorted.begin(), rank, sorted.end());
         high.clear();
-        for (std::size_t i = 0; i < order.size(); ++i)
+        for (std::size_t i : indices(order.size()))
             if (tops[order[i]] >= *rank) high.push_back(i);
         std::vector<std::int64_t> moved = order;
         const std::size_t at = high[random.index(high.size())], to = random.index(at + 1);

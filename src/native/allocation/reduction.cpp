@@ -125,7 +125,7 @@ void merge_pairs(const Demands &demands, Merged &merged) {
     make_distinct(allowed);
     make_distinct(merged.in_place);
     std::vector<std::vector<Int>> members(merged.buffers().size.size());
-    for (Int b = 0; b < demands.buffers.count(); ++b)
+    for (Int b : indices(demands.buffers.count()))
         if (demands.buffers.matters(b)) members[merged.place(b)].push_back(b);
     std::erase_if(merged.in_place, [&](const InPlace &row) {
         bool any = false;
@@ -142,9 +142,9 @@ void merge_pairs(const Demands &demands, Merged &merged) {
 
 // Whether every buffer takes space, and each of its sections does.
 bool all_occupy(const Buffers &buffers) {
-    for (Int b = 0; b < buffers.count(); ++b)
+    for (Int b : indices(buffers.count()))
         if (buffers.first[b] == buffers.first[b + 1]) return false;
-    for (Int s = 0; s < std::ssize(buffers.begin); ++s)
+    for (Int s : indices(std::ssize(buffers.begin)))
         if (!buffers.occupies(s)) return false;
     return true;
 }
@@ -170,7 +170,7 @@ std::optional<Int> common_residue(const Buffers &buffers, const Group &group) {
 
 bool Merged::hollow() const {
     const Buffers &view = buffers();
-    for (Int b = 0; b < view.count(); ++b) {
+    for (Int b : indices(view.count())) {
         std::vector<AddressRange> taken;
         for (Int s : view.occupied(b)) taken.push_back({view.low[s], view.high[s]});
         if (taken.empty()) continue;
@@ -210,7 +210,7 @@ Merged merge(const Demands &demands) {
     merged.lifts.assign(buffers.size.size(), 0);
     for (const Group &group : demands.aliases)
         for (const Member &member : group) merged.places[member.buffer] = -2;
-    for (Int b = 0; b < buffers.count(); ++b) {
+    for (Int b : indices(buffers.count())) {
         if (merged.places[b] == -2) continue;
         merged.places[b] = merged.buffers.count();
         merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.hint[b]);
@@ -230,7 +230,7 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
     OwnedBuffers made;
     std::vector<Int> kept, place(buffers.size.size(), -1);
     Int begin = kUnlimited, end = 1;
-    for (Int b = 0; b < buffers.count(); ++b) {
+    for (Int b : indices(buffers.count())) {
         if (!buffers.matters(b)) continue;
         place[b] = made.count();
         kept.push_back(b);
@@ -256,7 +256,7 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
             if (place[one] >= 0 && place[other] >= 0)
                 conflicts->push_back({place[one], place[other]});
         for (Int range = own; range < made.count(); ++range)
-            for (Int b = 0; b < range; ++b) conflicts->push_back({b, range});
+            for (Int b : indices(range)) conflicts->push_back({b, range});
         std::sort(conflicts->begin(), conflicts->end());
         made.keep_apart(*conflicts);
     }
@@ -267,16 +267,16 @@ Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges
 std::vector<Int> Reduced::offsets(const Merged &merged, std::span<const Int> solved) const {
     std::vector<Int> of_merged(merged.buffers().pin.begin(), merged.buffers().pin.end());
     for (Int &at : of_merged) at = std::max<Int>(at, 0);
-    for (Int b = 0; b < own; ++b) of_merged[this->merged(b)] = solved[b];
+    for (Int b : indices(own)) of_merged[this->merged(b)] = solved[b];
     std::vector<Int> offsets(merged.original());
-    for (Int b = 0; b < merged.original(); ++b)
+    for (Int b : indices(merged.original()))
         offsets[b] = of_merged[merged.place(b)] + merged.lift(b);
     return offsets;
 }
 
 Int Reduced::peak(std::span<const Int> solved) const {
     Int peak = 0;
-    for (Int b = 0; b < own; ++b) peak = std::max(peak, solved[b] + buffers().size[b]);
+    for (Int b : indices(own)) peak = std::max(peak, solved[b] + buffers().size[b]);
     return peak;
 }
 

@@ -18,7 +18,7 @@ constexpr double kGrowth = 0.3;
 
 std::vector<std::int32_t> left_out(const std::vector<std::int64_t> &offset) {
     std::vector<std::int32_t> out;
-    for (std::size_t b = 0; b < offset.size(); ++b)
+    for (std::size_t b : indices(offset.size()))
         if (offset[b] < 0) out.push_back(static_cast<std::int32_t>(b));
     return out;
 }

@@ -90,10 +90,9 @@ Search &Restarts::lane(std::int64_t place) {
 std::vector<std::int64_t> Restarts::offsets(const Buffers &buffers) const {
     const std::vector<std::int64_t> &found = lanes_[solved_]->offsets();
     std::vector<std::int64_t> offset(buffers.count());
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
+    for (std::int64_t b : indices(buffers.count()))
         offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
-    for (std::int32_t i = 0; i < model_.count; ++i)
-        offset[model_.buffer[i]] = found[i] * model_.unit;
+    for (std::int32_t i : indices(model_.count)) offset[model_.buffer[i]] = found[i] * model_.unit;
     return offset;
 }
 

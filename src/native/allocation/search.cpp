@@ -16,7 +16,7 @@ constexpr std::int32_t kSmallestRemembered = 4;
 
 Search::Search(const Model &model)
     : model_(model), weight_(model.slots, 1.0), failed_(model.count) {
-    for (std::int32_t b = 0; b < model_.count; ++b) {
+    for (std::int32_t b : indices(model_.count)) {
         local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
         unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
     }

@@ -19,12 +19,12 @@ bool Search::reset(Int capacity) {
     levels_.clear();
     order_.resize(model_.count);
     std::iota(order_.begin(), order_.end(), 0);
-    for (std::int32_t b = 0; b < model_.count; ++b) {
+    for (std::int32_t b : indices(model_.count)) {
         if (model_.pin[b] >= 0) lowest_[b] = model_.pin[b];
         if (lowest_[b] + model_.size[b] > capacity_) return false;
         take(b, -1);
     }
-    for (std::int32_t s = 0; s < model_.slots; ++s)
+    for (std::int32_t s : indices(model_.slots))
         if (!update_floor(s)) return false;
     undo_.clear();
     return true;

@@ -131,7 +131,7 @@ struct Component {
 Int fewest(const Component &component) {
     const std::size_t count = component.bytes.size(), sets = std::size_t{1} << count;
     std::vector<std::size_t> links(count, 0);
-    for (std::size_t a = 0; a < count; ++a)
+    for (std::size_t a : indices(count))
         for (std::size_t b : component.linked[a]) links[a] |= std::size_t{1} << b;
     std::vector<char> whole(sets, 1);
     std::vector<Int> cost(sets, 0);
@@ -237,7 +237,7 @@ Bound shared_load(
     const Buffers &buffers, std::span<const Int> high, std::span<const InPlace> in_place) {
     std::vector<Change> changes;
     bool nested = true;
-    for (Int b = 0; b < buffers.count(); ++b)
+    for (Int b : indices(buffers.count()))
         for (Int s : buffers.occupied(b)) {
             const Int bytes = high[s] - buffers.low[s], slack = high[s] - buffers.high[s];
             changes.push_back({buffers.begin[s], b, bytes, slack});
@@ -256,7 +256,7 @@ Bound shared_load(
         std::map<Int, Int> bytes; // of each buffer that is alive
         std::multiset<Int> slacks;
         Int level = 0;
-        for (std::size_t i = 0; i < changes.size(); ++i) {
+        for (std::size_t i : indices(changes.size())) {
             const auto &[instant, b, change, slack] = changes[i];
             level += change;
             if ((bytes[b] += change) == 0) bytes.erase(b);

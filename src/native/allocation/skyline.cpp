@@ -45,7 +45,7 @@ void Skyline::index_sections() {
     }
     add_up(starts_);
     reach_.assign(sections_.size() / kBlock + 1, 0);
-    for (std::size_t i = 0; i < sections_.size(); ++i)
+    for (std::size_t i : indices(sections_.size()))
         reach_[i / kBlock] = std::max(reach_[i / kBlock], sections_[i].end);
 }
 
@@ -59,7 +59,7 @@ void Skyline::list_cells() {
     add_up(first_cell_);
     cells_.resize(count);
     std::vector<std::size_t> next(first_cell_.begin(), first_cell_.end() - 1);
-    for (std::size_t i = 0; i < sections_.size(); ++i)
+    for (std::size_t i : indices(sections_.size()))
         for (std::int32_t slot = sections_[i].begin; slot < sections_[i].end; ++slot)
             cells_[next[slot]++] = {
                 owner_[i], sections_[i].low, sections_[i].high - sections_[i].low};

@@ -61,7 +61,7 @@ class Sweep {
         const auto consider = [&](std::size_t gap, std::int64_t offset, double cost) {
             if (cost < best) best = cost, chosen = gap, at = offset;
         };
-        for (std::size_t i = 0; i < gaps_.size(); ++i) {
+        for (std::size_t i : indices(gaps_.size())) {
             const Gap &gap = gaps_[i];
             if (gap.high - gap.low < size) continue;
             const std::int64_t low = align_up(gap.low, alignment),
@@ -89,7 +89,7 @@ class Sweep {
     void make_room(std::int32_t b) {
         std::int64_t least = plain_.size[b];
         std::size_t chosen = gaps_.size();
-        for (std::size_t i = 0; i < gaps_.size(); ++i) {
+        for (std::size_t i : indices(gaps_.size())) {
             std::int64_t cost = 0, high = gaps_[i].high;
             std::int32_t next = gaps_[i].above;
             for (std::size_t j = i + 1; cost < least &&

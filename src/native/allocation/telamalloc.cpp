@@ -303,7 +303,7 @@ std::int32_t Telamalloc::ask_oracle(const std::vector<std::int32_t> &blamed) {
     BacktrackSamples &samples = oracle_->samples;
     std::int64_t least = kUnlimited;
     std::int32_t best = blamed.back();
-    for (std::size_t at = 0; at < targets; ++at) {
+    for (std::size_t at : indices(targets)) {
         const std::int32_t target = blamed[blamed.size() - 1 - at];
         samples.features.resize(samples.features.size() + kTargetFeatures);
         describe(blamed, at, &*samples.features.end() - kTargetFeatures);

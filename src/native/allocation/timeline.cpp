@@ -36,7 +36,7 @@ Timeline::Timeline(const Buffers &buffers) {
     const std::int64_t count = buffers.count();
     // A slot begins wherever something starts: in between, the live set only shrinks.
     std::vector<std::int64_t> starts;
-    for (std::int64_t s = 0; s < std::ssize(buffers.begin); ++s)
+    for (std::int64_t s : indices(std::ssize(buffers.begin)))
         if (buffers.occupies(s)) starts.push_back(buffers.begin[s]);
     sort_distinct(starts);
     slots_ = static_cast<std::int32_t>(starts.size());
@@ -48,7 +48,7 @@ Timeline::Timeline(const Buffers &buffers) {
     length_.assign(count, 0);
     contention_.assign(count, 0);
     std::vector<std::int64_t> load(slots_ + 1, 0);
-    for (std::int64_t b = 0; b < count; ++b) {
+    for (std::int64_t b : indices(count)) {
         for (std::int64_t s : buffers.occupied(b)) {
             const Section section{
                 slot(buffers.begin[s]), slot(buffers.end[s]), buffers.low[s], buffers.high[s]};
@@ -60,12 +60,12 @@ Timeline::Timeline(const Buffers &buffers) {
         }
         first_.push_back(sections_.size());
     }
-    for (std::int32_t s = 0; s < slots_; ++s) load[s + 1] += load[s];
+    for (std::int32_t s : indices(slots_)) load[s + 1] += load[s];
     if (slots_ == 0) return;
     load.pop_back();
     load_ = std::ranges::max(load);
     const Maxima maxima(load);
-    for (std::int64_t b = 0; b < count; ++b)
+    for (std::int64_t b : indices(count))
         for (const Section &section : sections(b))
             contention_[b] = std::max(contention_[b], maxima.over(section.begin, section.end));
 }

@@ -90,7 +90,7 @@ class RegressionTrees {
             "trees: arrays of different lengths");
         for (std::int64_t node : forest.root)
             require(0 <= node && node < nodes, "trees: root is no node");
-        for (std::int64_t node = 0; node < nodes; ++node) {
+        for (std::int64_t node : indices(nodes)) {
             if (forest.feature[node] < 0) continue;
             require(forest.feature[node] < static_cast<std::int64_t>(Telamalloc::kTargetFeatures),
                 "trees: unknown feature");
@@ -121,7 +121,7 @@ class PackingProblem {
         require(!hint || hint->size() == size.size(), "hint: must have an element per buffer");
         std::vector<InPlace> members;
         read_rows(aliases, members);
-        for (std::size_t i = 0; i < members.size(); ++i) {
+        for (std::size_t i : indices(members.size())) {
             if (i == 0 || members[i].one != members[i - 1].one) demands_.aliases.emplace_back();
             demands_.aliases.back().push_back({members[i].other, members[i].shift});
         }
@@ -180,7 +180,7 @@ class PackingProblem {
         const Clocked clocked(demands_);
         const Merged merged = merge(clocked.demands());
         std::vector<std::int64_t> place, lift;
-        for (std::int64_t b = 0; b < buffers().count(); ++b)
+        for (std::int64_t b : indices(buffers().count()))
             place.push_back(merged.place(b)), lift.push_back(merged.lift(b));
         return nb::make_tuple(columns_of(merged.buffers(), merged.rewritten.hint(), merged.in_place,
                                   merged.conflicts),
@@ -301,7 +301,7 @@ class PackingProblem {
             const Merged merged = merge({buffers(), demands_.hint, {}, {}, {}, demands_.conflicts});
             const Reduced reduced = without_empty(merged, joined(demands_.reserved), capacity);
             std::ranges::fill(at, -1);
-            for (std::int64_t b = 0; b < reduced.own; ++b) at[reduced.merged(b)] = b;
+            for (std::int64_t b : indices(reduced.own)) at[reduced.merged(b)] = b;
             std::vector<std::int64_t> mine;
             for (std::int64_t b : view(order))
                 if (at[b] >= 0) mine.push_back(at[b]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/require.hpp"
+#include "common/rows.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

@@ -41,7 +41,7 @@ nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> 
         require(figure > 0.0, "clock, bandwidths, burst and accumulator must be positive");
     require(local_buffer >= 0.0, "local_buffer: must not be negative");
     const auto all = view(nests);
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t i : indices(all.size())) {
         const std::size_t field = i % nest_fields;
         require(std::isfinite(all[i]) && (field < nest_fields - 3 ? all[i] > 0.0 : all[i] >= 0.0),
             "nests: extents must be positive, and bytes not negative");
@@ -58,7 +58,7 @@ nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> 
     {
         nb::gil_scoped_release release;
         auto *tilings = reinterpret_cast<cost::Tiling *>(result.data());
-        for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t i : indices(count)) {
             const std::span<cost::Tiling> best{tilings + i * kinds, kinds};
             if (whole)
                 cost::single_tiles(rows[i], core, rate.data()[i], best);

@@ -50,7 +50,7 @@ class CutProblem {
             need_first, pieces, needed.shape(0), "need_first: must rise to the number of needs");
         require_ends(source_first, operators, source.size(),
             "source_first: must rise to the number of sources");
-        for (std::size_t op = 0; op < operators; ++op) {
+        for (std::size_t op : indices(operators)) {
             const std::int64_t sources = source_first.data()[op + 1] - source_first.data()[op];
             require(option_first.data()[op + 1] > option_first.data()[op],
                 "option_first: every operator needs an option");
@@ -91,7 +91,7 @@ class CutProblem {
 
     double makespan(const Ints &option) const {
         require(option.size() == network_.operators, "option: needs one for every operator");
-        for (std::size_t op = 0; op < network_.operators; ++op)
+        for (std::size_t op : indices(network_.operators))
             require(option.data()[op] >= 0 &&
                     option.data()[op] < network_.option_first[op + 1] - network_.option_first[op],
                 "option: there is no such one");
@@ -127,7 +127,7 @@ class BandProblem {
         std::int64_t covered = 0;
         for (const cutting::Axis &own : network_.axes) {
             for (const std::int64_t rows : own.rows) require(rows >= 1, "rows: must be at least 1");
-            for (std::size_t op = 0; op < network_.operators; ++op) {
+            for (std::size_t op : indices(network_.operators)) {
                 require(own.step[op] >= 1, "step: must be at least 1");
                 for (std::int64_t k : row_of(network_.read_first, op)) {
                     const std::int64_t at = own.edge[k], length = 2 * (own.extent[op] + 1);
@@ -166,13 +166,13 @@ class BandProblem {
             require_ends(first, network_.operators, bands.size(),
                 "way_first: must rise to the number of ways");
             std::int64_t cells = 0;
-            for (std::size_t op = 0; op < network_.operators; ++op)
+            for (std::size_t op : indices(network_.operators))
                 cells += (first.data()[op + 1] - first.data()[op]) *
                     (network_.read_first[op + 1] - network_.read_first[op]);
             require(channels.size() == bands.size() && beside.size() == bands.size() &&
                     alone.size() == bands.size() && std::ssize(refill) == cells,
                 "ways: arrays of different lengths");
-            for (std::size_t w = 0; w < bands.size(); ++w)
+            for (std::size_t w : indices(bands.size()))
                 require(bands.data()[w] >= 1 && bands.data()[w] < (1 << 24) &&
                         channels.data()[w] >= 1 && channels.data()[w] < (1 << 24),
                     "ways: numbers of bands and channels are positive");
@@ -191,7 +191,7 @@ class BandProblem {
             "model: arrays of different lengths");
         require(cores >= 1 && alignment >= 1 && rooms.size() >= 1, "model: out of range");
         require_below(view(rooms), std::int64_t{1} << 61, "rooms: must not be negative");
-        for (std::size_t i = 0; i < column_tiles.size(); ++i)
+        for (std::size_t i : indices(column_tiles.size()))
             require(column_tiles.data()[i] >= 2, "column_tiles: at least 2");
         std::vector<cutting::StackChoice> found;
         {
@@ -226,7 +226,7 @@ class BandProblem {
                 output.size() == bytes.size(),
             "bands: arrays of different lengths");
         const std::size_t columns[] = {operators, operators, bytes.size(), read.size()};
-        for (std::size_t i = 0; i < held_axes_.size(); ++i)
+        for (std::size_t i : indices(held_axes_.size()))
             require(held_axes_[i].shape(0) == 2 && held_axes_[i].shape(1) == columns[i],
                 "bands: arrays of rows and columns of a wrong length");
     }

@@ -98,7 +98,7 @@ class JointProblem {
         require_finite(view(width), "width: must be finite and not negative");
         require(read.size() == kLinks && write.size() == kLinks && engine.size() == kLinks,
             "links, engine: a bandwidth for each memory");
-        for (std::size_t m = 0; m < kLinks; ++m)
+        for (std::size_t m : indices(kLinks))
             for (double speed : {view(read)[m], view(write)[m]})
                 require(
                     std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
@@ -138,7 +138,7 @@ class JointProblem {
     nb::object after_sources(const Floats &keys) const {
         require(keys.size() == work_.jobs, "keys: needs one for every job");
         std::vector<double> raised(keys.data(), keys.data() + work_.jobs);
-        for (std::size_t job = 0; job < work_.jobs; ++job)
+        for (std::size_t job : indices(work_.jobs))
             for (std::int64_t i : row_of(work_.successors.first, job)) {
                 double &later = raised[work_.successors.next[i]];
                 later = std::max(later, raised[job]);

@@ -35,7 +35,7 @@ Group group_of(const Table &latency, const Table &demand, const std::optional<Ta
         "energy: must be None or have the shape of latency");
     if (energy)
         for (double joules : view(*energy)) require(joules >= 0.0, "energy: must not be negative");
-    for (std::size_t job = 0; job < jobs; ++job) {
+    for (std::size_t job : indices(jobs)) {
         bool runs = false;
         for (std::size_t i = job * cores; i < (job + 1) * cores; ++i) {
             require(latency.data()[i] >= 0.0, "latency: must not be negative");
@@ -90,7 +90,7 @@ class MappingGroup {
         require_genes(core, priority);
         std::vector<std::int32_t> queues(core.shape(0) * group_.length());
         Decoder decoder(group_);
-        for (std::size_t i = 0; i < core.shape(0); ++i)
+        for (std::size_t i : indices(core.shape(0)))
             decoder.queues({core.data() + i * group_.jobs, priority.data() + i * group_.jobs},
                 queues.data() + i * group_.length());
         return to_numpy(std::move(queues), {core.shape(0), group_.length()});
@@ -189,7 +189,7 @@ class MappingGroup {
         require(
             queues.shape(1) == group_.length(), "queues: must have a column per job and per core");
         std::vector<std::size_t> seen(group_.jobs + 1, 0);
-        for (std::size_t row = 0; row < queues.shape(0); ++row) {
+        for (std::size_t row : indices(queues.shape(0))) {
             const std::int32_t *entries = queues.data() + row * group_.length();
             std::int32_t core = 0;
             std::size_t at = 0;

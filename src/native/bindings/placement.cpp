@@ -248,7 +248,7 @@ class PlacementProblem {
         // Sums stay below 2^124: prices times all bytes, and all seconds.
         double bytes = 1, dearest = 0, seconds = 0;
         for (std::int64_t size : t_.size) bytes += static_cast<double>(size);
-        for (std::size_t k = 0; k < prices.memory.size(); ++k) {
+        for (std::size_t k : indices(prices.memory.size())) {
             const std::int32_t *share = prices.shares.data() + 3 * k;
             require(prices.memory[k] >= 0, "memory: must not be negative");
             require(share[0] >= 0 && share[1] >= 0 && share[2] >= 0 &&
@@ -259,7 +259,7 @@ class PlacementProblem {
                 most += static_cast<double>(k_.workspace[a]);
             dearest += static_cast<double>(prices.memory[k]) * most;
         }
-        for (std::size_t k = 0; k < prices.memory.size(); ++k) {
+        for (std::size_t k : indices(prices.memory.size())) {
             std::int64_t told_apart = 0;
             for (std::int64_t o : row_of(k_.first_operand, k))
                 told_apart += prices.noted[k_.use[o]] != 0;
@@ -296,7 +296,7 @@ class PlacementProblem {
             require(bytes >= 0 && bytes <= kLargest, "workspace: out of range");
         require_seconds(k_.seconds, true, "seconds: out of range");
         require_seconds(k_.table, false, "table: must not be negative");
-        for (std::size_t i = 0; i < kernels; ++i) {
+        for (std::size_t i : indices(kernels)) {
             const std::int64_t operands = k_.first_operand[i + 1] - k_.first_operand[i];
             require(k_.algorithms(i) >= 1, "first_algorithm: a kernel has no algorithm");
             if (!k_.measured(i)) continue;
@@ -321,14 +321,14 @@ class PlacementProblem {
         require_seconds(t_.to_fast, true, "to_fast: out of range");
         require_seconds(t_.to_slow, true, "to_slow: out of range");
         std::int64_t sum = 0;
-        for (std::size_t i = 0; i < tensors; ++i) {
+        for (std::size_t i : indices(tensors)) {
             require(t_.live_range[i] <= 3, "live_range: out of range");
             require(t_.size[i] >= 0 && t_.size[i] <= kLargest - sum, "size: together at most 2^62");
             sum += t_.size[i];
             for (std::int64_t u = t_.first[i] + 1; u < t_.first[i + 1]; ++u)
                 require(t_.kernel[u] > t_.kernel[u - 1], "kernel: uses must be in order");
         }
-        for (std::size_t u = 0; u < uses; ++u) {
+        for (std::size_t u : indices(uses)) {
             require(t_.kernel[u] >= 0 && t_.kernel[u] < k_.count(), "kernel: names no kernel");
             const std::int64_t o = t_.operand[u];
             require(o >= k_.first_operand[t_.kernel[u]] && o < k_.first_operand[t_.kernel[u] + 1] &&

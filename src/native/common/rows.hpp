@@ -9,6 +9,9 @@ namespace loadmaster {
 // Where the elements of a row are: from first[row] up to first[row + 1], where the next row begins.
 auto row_of(const auto &first, auto row) { return std::views::iota(first[row], first[row + 1]); }
 
+// 0, 1 and so on below a count.
+auto indices(auto count) { return std::views::iota(decltype(count){0}, count); }
+
 // Makes of the lengths of rows, each a place further on, where they begin.
 void add_up(auto &first) { std::partial_sum(first.begin(), first.end(), first.begin()); }
 

@@ -1,6 +1,7 @@
 #include "cost/tiling.hpp"
 
 #include "common/limits.hpp"
+#include "common/rows.hpp"
 
 #include "cost/extents.hpp"
 
@@ -320,7 +321,7 @@ class Search {
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last;
         const double inside =
             std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
-        for (std::size_t i = 0; i < found_.size(); ++i) {
+        for (std::size_t i : indices(found_.size())) {
             const double outside = outside_[i];
             const Found here{t,
                 std::max(inside, outside) +
@@ -335,7 +336,7 @@ class Search {
     bool promises(double input_times, double weight_times) {
         const double input = n_.input_bytes * input_times, weights = n_.weight_bytes * weight_times;
         bool any = false;
-        for (std::size_t i = 0; i < found_.size(); ++i) {
+        for (std::size_t i : indices(found_.size())) {
             const Prices &price = core_.prices[i];
             outside_[i] =
                 input * price.input + weights * price.weight + n_.output_bytes * price.output;
@@ -454,7 +455,7 @@ void over_shapes(const Nest &nest, const Core &core, double rate, double capacit
     for (Shape shape : core.shapes) {
         Search search(nest, core, shape, rate, capacity);
         run(search);
-        for (std::size_t i = 0; i < found.size(); ++i)
+        for (std::size_t i : indices(found.size()))
             if (search.found()[i].beats(found[i])) found[i] = search.found()[i];
     }
     std::transform(

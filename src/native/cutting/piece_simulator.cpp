@@ -31,7 +31,7 @@ PieceSimulator::PieceSimulator(const Network &network)
     find_gates();
     find_shares();
     find_places();
-    for (std::size_t op = 0; op < network.operators; ++op)
+    for (std::size_t op : indices(network.operators))
         for (std::int64_t at : row_of(network.source_first, op)) {
             uses_[network.source[at]].push_back(at);
             reader_[at] = op;
@@ -42,7 +42,7 @@ void PieceSimulator::find_gates() {
     gate_.resize(network_.operators);
     std::int64_t all = 0, used = 0;
     std::size_t freed = 0;
-    for (std::size_t op = 0; op < network_.operators; ++op) {
+    for (std::size_t op : indices(network_.operators)) {
         all += network_.given[op];
         while (freed < op && used < all - network_.room[freed]) used += network_.given[freed++];
         gate_[op] = freed > 0 && network_.given[op] > 0 ? freed - 1 : op;
@@ -54,12 +54,12 @@ void PieceSimulator::find_gates() {
 void PieceSimulator::find_shares() {
     const std::size_t cores = network_.cores;
     std::vector<double> price(cores, 0.0);
-    for (std::size_t i = 0; i < duration_.size(); ++i)
+    for (std::size_t i : indices(duration_.size()))
         price[i % cores] += static_cast<double>(duration_[i]);
     double sum = 0.0;
     for (double &own : price) own = 1.0 / own, sum += own;
     share_.assign(network_.link.size(), kInfinite);
-    for (std::size_t i = 0; i < duration_.size(); ++i)
+    for (std::size_t i : indices(duration_.size()))
         share_[i / cores] =
             std::min(share_[i / cores], static_cast<double>(duration_[i]) * price[i % cores] / sum);
     for (std::size_t own = 0; own + 1 < network_.piece_first.size(); ++own) {
@@ -72,14 +72,14 @@ void PieceSimulator::find_shares() {
 }
 
 void PieceSimulator::find_places() {
-    for (std::size_t op = 0; op < network_.operators; ++op) {
+    for (std::size_t op : indices(network_.operators)) {
         std::size_t most = 0;
         for (std::int64_t own : row_of(network_.option_first, op))
             most = std::max(most, tiles(own));
         first_.push_back(place_.size());
         most_tiles_.push_back(most);
-        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch)
-            for (std::size_t tile = 0; tile < most; ++tile) place_.push_back({op, batch, tile});
+        for (std::size_t batch : indices(network_.mini_batches))
+            for (std::size_t tile : indices(most)) place_.push_back({op, batch, tile});
     }
     waits_.resize(place_.size());
     free_.clear(place_.size());
@@ -112,7 +112,7 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
 
 void PieceSimulator::begin(std::span<const std::int64_t> option) {
     changed_.assign(network_.operators, 0);
-    for (std::size_t op = 0; op < network_.operators; ++op) {
+    for (std::size_t op : indices(network_.operators)) {
         const std::int64_t now = network_.option_first[op] + option[op];
         if (now == option_[op]) continue;
         option_[op] = now;
@@ -121,7 +121,7 @@ void PieceSimulator::begin(std::span<const std::int64_t> option) {
     }
     pieces_ = 0;
     rest_ = to_fetch_ = 0.0;
-    for (std::size_t op = 0; op < network_.operators; ++op) {
+    for (std::size_t op : indices(network_.operators)) {
         if (changed_[op]) set_up(op);
         left_[op] = tiles(option_[op]) * network_.mini_batches;
         pieces_ += static_cast<std::int64_t>(left_[op]);
@@ -141,13 +141,13 @@ void PieceSimulator::set_up(std::size_t op) {
                       most = most_tiles_[op] * network_.mini_batches;
     const std::int64_t first = network_.source_first[op], last = network_.source_first[op + 1];
     for (std::int64_t at = first; at < last; ++at) edge_[at] = &edge(at);
-    for (std::size_t i = 0; i < most; ++i) free_.erase(first_[op] + i);
+    for (std::size_t i : indices(most)) free_.erase(first_[op] + i);
     std::int32_t fetch = 0;
     for (std::size_t tile = 0; tile < tiles(option_[op]); ++tile) {
         if (network_.fetch[number + tile] > 0.0) fetch = 1;
         std::int32_t waits = fetch;
         for (std::int64_t at = first; at < last; ++at) waits += edge_[at]->needs[tile];
-        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
+        for (std::size_t batch : indices(network_.mini_batches)) {
             const std::size_t piece = piece_of(op, batch, tile);
             waits_[piece] = waits;
             if (waits == 0) free_.insert(piece);
@@ -222,8 +222,7 @@ void PieceSimulator::fetched() {
     const std::size_t op = fetch_op_, next = next_fetch(op, fetch_tile_ + 1);
     const std::size_t last = std::min(next, tiles(option_[op]));
     for (std::size_t tile = fetch_tile_; tile < last; ++tile)
-        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch)
-            enable(piece_of(op, batch, tile));
+        for (std::size_t batch : indices(network_.mini_batches)) enable(piece_of(op, batch, tile));
     fetching_ = false;
     ++fetch_tile_;
 }

@@ -68,11 +68,11 @@ void add_stream(std::vector<Stream> &streams, std::int64_t storage, double bytes
 class Costs {
   public:
     Costs(const BandNetwork &network, const StackModel &model) : network(network), model(model) {
-        for (int axis = 0; axis < 2; ++axis) {
+        for (int axis : indices(2)) {
             const WayCosts &ways = model.ways[axis];
             refill_first_[axis].assign(1, 0);
-            for (std::size_t op = 0; op < network.operators; ++op)
-                for (std::int64_t w : row_of(ways.first, op))
+            for (std::size_t op : indices(network.operators))
+                for (std::int64_t w = ways.first[op]; w < ways.first[op + 1]; ++w)
                     refill_first_[axis].push_back(refill_first_[axis].back() + reads(op));
         }
     }
@@ -187,14 +187,14 @@ class Bands {
         ends_.push_back(network_.ends_of(along, op, last_, bands, steps_of(bands), ends_));
         const Ends &ends = ends_.back();
         std::int64_t busy = 0;
-        for (std::size_t i = 0; i < ends.size(); ++i) busy += ends[i] > (i == 0 ? 0 : ends[i - 1]);
+        for (std::size_t i : indices(ends.size())) busy += ends[i] > (i == 0 ? 0 : ends[i - 1]);
         std::int64_t pieces = busy, widest = 1, widest_halo = 0, halos = 0;
         if (column_tiles > 1) {
             across_.push_back(
                 network_.ends_of(across, op, last_, column_tiles, column_tiles, across_));
             const Ends own = network_.own_of(across, op, last_, across_), &stop = across_.back();
             std::int64_t each = 0;
-            for (std::size_t i = 0; i < own.size(); ++i) {
+            for (std::size_t i : indices(own.size())) {
                 const std::int64_t begin = i == 0 ? 0 : stop[i - 1];
                 each += (own[i] > begin) + (stop[i] > own[i]);
                 widest = std::max(widest, stop[i] - begin);
@@ -248,7 +248,7 @@ class Bands {
             add_stream(found_.streams, storage, moved * times);
         }
         std::int64_t inside = 0, most = 0;
-        for (std::int64_t turn = 0; turn < turns_; ++turn) {
+        for (std::int64_t turn : indices(turns_)) {
             std::int64_t highest = 0;
             for (std::int64_t step = turn * longest; step < (turn + 1) * longest; ++step) {
                 inside += change_[step];
@@ -280,7 +280,7 @@ class Bands {
         const auto size = static_cast<double>(network_.bytes[storage]);
         std::vector<double> there(turns_, size);
         if (found_.stack.column_tiles == 1)
-            for (std::int64_t turn = 0; turn < turns_; ++turn) {
+            for (std::int64_t turn : indices(turns_)) {
                 const std::int64_t band =
                     std::clamp<std::int64_t>(turn - behind(op), 0, std::ssize(ends) - 1);
                 there[turn] *= static_cast<double>(ends[band]) / static_cast<double>(ends.back());
@@ -295,12 +295,12 @@ class Bands {
         const Ends &ends = ends_.back();
         const std::int64_t unit = model_.alignment, whole = along.extent[op] * unit;
         std::vector<std::int64_t> until(ends.size());
-        for (std::size_t i = 0; i < ends.size(); ++i)
+        for (std::size_t i : indices(ends.size()))
             until[i] = step(static_cast<std::int64_t>(i), op);
         for (const BandNetwork::Use use : network_.uses[storage]) {
             const Ends &theirs = ends_[last_ - 1 - use.op];
             std::int64_t band = -1, next = 0, begins = 0, reaches = 0; // the last busy band so far
-            for (std::size_t i = 0; i < ends.size(); ++i) {
+            for (std::size_t i : indices(ends.size())) {
                 // Bands whose rows begin before this one ends may need it.
                 for (; next < std::ssize(theirs); ++next) {
                     const std::int64_t from = next == 0 ? 0 : theirs[next - 1];
@@ -314,7 +314,7 @@ class Bands {
                     until[i] = std::max(until[i], step(band, use.op));
             }
         }
-        for (std::size_t i = 0; i < ends.size(); ++i) {
+        for (std::size_t i : indices(ends.size())) {
             const std::int64_t rows = ends[i] - (i == 0 ? 0 : ends[i - 1]);
             const std::int64_t share = (size * rows + whole - 1) / whole * unit;
             change_[step(static_cast<std::int64_t>(i), op)] += share;
@@ -353,21 +353,21 @@ class Cover {
         const double work = model_.price * own.seconds, least = own.pieces + work;
         const double cheapest = std::ranges::min(states_[first], {}, &State::cost).cost;
         std::array<Behind, std::size_t{1} << most_kept> behind;
-        for (std::size_t after = 0; after < states_[last].size(); ++after)
+        for (std::size_t after : indices(states_[last].size()))
             if (least < (states_[last][after].cost - cheapest) * less)
                 behind[after] = behind_of(own, after);
-        for (std::size_t before = 0; before < states_[first].size(); ++before) {
+        for (std::size_t before : indices(states_[first].size())) {
             const State &start = states_[first][before];
             if (start.cost == kInfinite) continue;
             const Before front = before_of(own, before);
-            for (std::size_t after = 0; after < states_[last].size(); ++after) {
+            for (std::size_t after : indices(states_[last].size())) {
                 const Behind &back = behind[after];
                 const double left = back.left - front.held;
                 if (left < 0 || (back.carried & ~front.there) != 0) continue;
                 State &state = states_[last][after];
                 const double below = (state.cost - start.cost) * less;
                 double cost = least + front.moved + back.moved;
-                for (std::size_t i = 0; i < keepable_[last].size(); ++i)
+                for (std::size_t i : indices(keepable_[last].size()))
                     if ((front.unwritten & ~after) >> i & 1) cost += bytes(keepable_[last][i]);
                 if (cost >= below) continue;
                 cost += stays(own, left);
@@ -416,7 +416,7 @@ class Cover {
     }
 
     static bool among(const Keepable &able, std::size_t set, std::int64_t storage) {
-        for (std::size_t i = 0; i < able.size(); ++i)
+        for (std::size_t i : indices(able.size()))
             if (able[i] == storage) return (set >> i & 1) != 0;
         return false;
     }
@@ -424,7 +424,7 @@ class Cover {
     Before before_of(const BandedStack &own, std::size_t set) const {
         const Keepable &earlier = keepable_[own.stack.first], &later = keepable_[own.stack.last];
         Before found;
-        for (std::size_t i = 0; i < earlier.size(); ++i) {
+        for (std::size_t i : indices(earlier.size())) {
             if ((set >> i & 1) == 0) continue;
             const std::int64_t storage = earlier[i];
             // How soon parts of it are done with depends on how it was cut: it counts to the end.
@@ -447,7 +447,7 @@ class Cover {
         const Keepable &later = keepable_[own.stack.last];
         Behind found;
         double kept = 0.0;
-        for (std::size_t i = 0; i < later.size(); ++i)
+        for (std::size_t i : indices(later.size()))
             if ((set >> i & 1) != 0) {
                 kept += bytes(later[i]);
                 if (network_.home[later[i]] < own.stack.first) found.carried |= std::size_t{1} << i;
@@ -462,9 +462,9 @@ class Cover {
                 found.moved += bytes(made.storage);
         }
         double most = 0.0;
-        for (std::size_t turn = 0; turn < own.inside.size(); ++turn) {
+        for (std::size_t turn : indices(own.inside.size())) {
             double now = own.inside[turn];
-            for (std::size_t i = 0; i < count; ++i) now += staying[i]->bytes[turn];
+            for (std::size_t i : indices(count)) now += staying[i]->bytes[turn];
             most = std::max(most, now);
         }
         const auto room = static_cast<double>(room_);
@@ -492,7 +492,7 @@ class Cover {
 
 std::vector<Keepable> what_may_be_kept(const BandNetwork &network, std::int64_t room) {
     std::vector<Keepable> found(network.operators + 1);
-    for (std::size_t storage = 0; storage < network.bytes.size(); ++storage)
+    for (std::size_t storage : indices(network.bytes.size()))
         if (network.home[storage] >= 0 && network.bytes[storage] <= room &&
             !network.uses[storage].empty())
             for (std::size_t place = network.home[storage] + 1;
@@ -532,7 +532,7 @@ std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackMode
         bool weights = false;
         for (std::int64_t k : row_of(network.read_first, op))
             weights |= network.kind[network.read[k]] == weight && network.read_bytes[k] > 0;
-        for (int axis = 0; axis < 2; ++axis) {
+        for (int axis : indices(2)) {
             const WayCosts &ways = model.ways[axis];
             for (std::int64_t w : row_of(ways.first, op)) {
                 if ((axis == 1 && ways.bands[w] == 1) || (ways.channels[w] > 1 && !weights))
@@ -542,7 +542,7 @@ std::vector<StackChoice> best_stacks(const BandNetwork &network, const StackMode
                 end_with(last, axis, ways.bands[w], 1);
             }
         }
-        for (int axis = 0; axis < 2; ++axis)
+        for (int axis : indices(2))
             for (const std::int64_t across : column_tiles)
                 for (std::int64_t w = model.ways[axis].first[op];
                     w < model.ways[axis].first[op + 1]; ++w)

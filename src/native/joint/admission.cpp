@@ -30,8 +30,8 @@ class Simulation {
         number_copies();
         list_users();
         position_.resize(work.jobs);
-        for (std::size_t at = 0; at < order.size(); ++at) position_[order[at]] = at;
-        for (std::size_t job = 0; job < work.jobs; ++job)
+        for (std::size_t at : indices(order.size())) position_[order[at]] = at;
+        for (std::size_t job : indices(work.jobs))
             if (waiting_[job] == 0) early_.insert(position_[job]);
     }
 
@@ -76,7 +76,7 @@ class Simulation {
     // what goes to main memory. Times as
     // `_copy_times` in loadmaster/planning/assessor.py; tests/test_twins.py holds the two together.
     void number_copies() {
-        for (std::size_t s = 0; s < stays_.stays.size(); ++s)
+        for (std::size_t s : indices(stays_.stays.size()))
             if (stays_.stays[s].fetched) copies_.push_back(s);
         std::ranges::sort(copies_, {}, [&](std::int64_t s) {
             return std::tuple(stays_.stays[s].first, stays_.stays[s].begin, s);
@@ -86,9 +86,9 @@ class Simulation {
             if (const std::int64_t time = work_.available[stays_.stays[s].tensor]; time > 0)
                 arrivals_.push_back(time);
         std::ranges::sort(arrivals_, std::greater<>());
-        for (std::size_t s = 0; s < stays_.stays.size(); ++s)
+        for (std::size_t s : indices(stays_.stays.size()))
             if (stays_.stays[s].leaves) copies_.push_back(s);
-        for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
+        for (std::size_t copy : indices(copies_.size())) {
             const std::size_t into = copy < fetches_ ? kFast : kMain;
             const double main = (into == kFast ? machine_.read : machine_.write)[kMain],
                          fast = (into == kFast ? machine_.write : machine_.read)[kFast];
@@ -112,7 +112,7 @@ class Simulation {
             result_.start.begin() + work_.jobs, result_.start.end());
         const std::vector<std::int64_t> end(result_.end.begin() + work_.jobs, result_.end.end());
         std::ranges::stable_sort(made, {}, [&](std::size_t a) { return start[a]; });
-        for (std::size_t at = 0; at < count; ++at) {
+        for (std::size_t at : indices(count)) {
             result_.copies.push_back(copies_[made[at]]);
             result_.outward.push_back(made[at] >= fetches_);
             result_.start[work_.jobs + at] = start[made[at]];
@@ -131,7 +131,7 @@ class Simulation {
         }
         left_.assign(work_.tensors, 0);
         list_used();
-        for (std::size_t job = 0; job < work_.jobs; ++job)
+        for (std::size_t job : indices(work_.jobs))
             for (std::int64_t s : used(job)) {
                 ++users_[s];
                 waiting_[job] += stays_.stays[s].fetched;
@@ -169,7 +169,7 @@ class Simulation {
         add_up(readers_first_);
         readers_.resize(readers_first_.back());
         std::vector<std::size_t> next = readers_first_;
-        for (std::size_t job = 0; job < work_.jobs; ++job)
+        for (std::size_t job : indices(work_.jobs))
             for (std::int64_t s : used(job))
                 if (stays_.stays[s].fetched) readers_[next[s]++] = job;
     }
@@ -269,7 +269,7 @@ class Simulation {
 
     // Whether a link that a copy needs would be too full for it and the jobs that run.
     bool in_the_way(std::size_t copy) const {
-        for (std::size_t link = 0; link < kLinks; ++link) {
+        for (std::size_t link : indices(kLinks)) {
             double load = copy_demand_[copy * kLinks + link];
             for (const Running &run : events_.running()) load += run.demand[link];
             if (load > 1.0 + 1e-9 && load > copy_demand_[copy * kLinks + link]) return true;
@@ -297,7 +297,7 @@ class Simulation {
         std::ranges::fill(load_, 0.0);
         std::size_t idle = work_.cores;
         for (const Running &run : events_.running()) {
-            for (std::size_t link = 0; link < kLinks; ++link) load_[link] += run.demand[link];
+            for (std::size_t link : indices(kLinks)) load_[link] += run.demand[link];
             if (run.resource < static_cast<std::int32_t>(work_.cores)) {
                 free_at_[run.resource] += run.remaining / run.speed;
                 --idle;
@@ -316,7 +316,7 @@ class Simulation {
             std::size_t core = 0;
             const double weight = 1.0 + options_.core_wait_ratio;
             double least = kInfinite;
-            for (std::size_t c = 0; c < work_.cores; ++c) {
+            for (std::size_t c : indices(work_.cores)) {
                 const double price =
                     options_.core_prices.empty() ? weight : weight * options_.core_prices[c];
                 const double value = free_at_[c] + price * static_cast<double>(duration[c]) +
@@ -334,7 +334,7 @@ class Simulation {
             started = true;
             result_.core[job] = static_cast<std::int32_t>(core);
             result_.start[job] = now();
-            for (std::size_t link = 0; link < kLinks; ++link) load_[link] += demand[link];
+            for (std::size_t link : indices(kLinks)) load_[link] += demand[link];
             events_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core),
                 duration[core], demand);
         }
@@ -342,7 +342,7 @@ class Simulation {
 
     // Whether a job would mostly wait for a link that others fill already.
     bool crowded(const double *demand) const {
-        for (std::size_t link = 0; link < kLinks; ++link)
+        for (std::size_t link : indices(kLinks))
             if (demand[link] > 0.5 && load_[link] + demand[link] > options_.link_load_limit &&
                 load_[link] > 0.0)
                 return true;

@@ -47,7 +47,7 @@ class Occupancy {
     // Of every position.
     std::vector<std::int64_t> bytes() const {
         std::vector<std::int64_t> result = used_;
-        for (std::size_t at = 0; at < result.size(); ++at) result[at] += added_[at / kBlock];
+        for (std::size_t at : indices(result.size())) result[at] += added_[at / kBlock];
         return result;
     }
 

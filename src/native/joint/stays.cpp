@@ -33,7 +33,7 @@ class Chooser {
           count_(work.tensors, 0), write_(work.tensors, 0.0), streamed_(work.tensors, 0),
           kept_to_(work.tensors, 0) {
         for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
-        for (std::size_t at = 0; at < order.size(); ++at) {
+        for (std::size_t at : indices(order.size())) {
             position_[order[at]] = at;
             elapsed_[at + 1] = elapsed_[at] + width[order[at]];
         }
@@ -71,18 +71,17 @@ class Chooser {
 
     void collect_uses() {
         const std::size_t rows = work_.row_job.size();
-        for (std::size_t t = 0; t < work_.tensors; ++t) first_[t + 1] = produced(t);
-        for (std::size_t r = 0; r < rows; ++r)
-            first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
+        for (std::size_t t : indices(work_.tensors)) first_[t + 1] = produced(t);
+        for (std::size_t r : indices(rows)) first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
         add_up(first_);
         use_.resize(first_.back());
         own_.assign(first_.back(), 0);
         gap_.assign(first_.back(), 0); // of the last use it stays 0
         // The producer's position is use 0 of what is produced.
-        for (std::size_t t = 0; t < work_.tensors; ++t)
+        for (std::size_t t : indices(work_.tensors))
             if (produced(t)) first_use(t)[count_[t]++] = {position_[work_.producer[t]], 0.0, 0.0};
-        for (std::size_t r = 0; r < rows; ++r) add_use(r);
-        for (std::size_t t = 0; t < work_.tensors; ++t)
+        for (std::size_t r : indices(rows)) add_use(r);
+        for (std::size_t t : indices(work_.tensors))
             std::ranges::sort(
                 first_use(t) + produced(t), first_use(t) + count_[t], {}, &Use::position);
     }
@@ -122,8 +121,8 @@ class Chooser {
     }
 
     bool operands_fit() {
-        for (std::size_t t = 0; t < work_.tensors; ++t)
-            for (std::size_t i = 0; i < uses(t).size(); ++i)
+        for (std::size_t t : indices(work_.tensors))
+            for (std::size_t i : indices(uses(t).size()))
                 if (!keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i),
                         machine_.capacity))
                     return false;
@@ -168,7 +167,7 @@ class Chooser {
     void offer_fetched(std::vector<Item> &items, std::size_t t) const {
         const auto uses = this->uses(t);
         const double fetch = fetch_cost(t);
-        for (std::size_t i = 0; i < uses.size(); ++i) {
+        for (std::size_t i : indices(uses.size())) {
             if (i + 1 < uses.size())
                 offer(items, t, i, i + 1, saved(uses[i]) + saved(uses[i + 1]) - fetch);
             offer(items, t, i, i, saved(uses[i]) - fetch);
@@ -184,14 +183,14 @@ class Chooser {
             price(kMain) * static_cast<double>(work_.bytes[t]) / machine_.write[kMain];
         if (produced(t) && !work_.output[t] && last > 0)
             offer(items, t, 0, last, static_cast<double>(last) * fetch + leave);
-        for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
+        for (std::size_t i : indices(last)) offer(items, t, i, i + 1, fetch);
     }
 
     // The best first; of equals those of earlier tensors, then from earlier uses, then to later
     // ones, which is the order in which they are offered.
     std::vector<Item> items() const {
         std::vector<Item> result;
-        for (std::size_t t = 0; t < work_.tensors; ++t) {
+        for (std::size_t t : indices(work_.tensors)) {
             if (work_.bytes[t] == 0 || uses(t).empty()) continue;
             if (!machine_.in_place) {
                 offer_gaps(result, t);
@@ -276,14 +275,14 @@ class Chooser {
     // their own streams.
     void fetch_once() {
         std::vector<Left> left;
-        for (std::size_t t = 0; t < work_.tensors; ++t)
+        for (std::size_t t : indices(work_.tensors))
             if (!produced(t) && work_.bytes[t] > 0 && !streamed_[t])
-                for (std::size_t i = 0; i < uses(t).size(); ++i)
+                for (std::size_t i : indices(uses(t).size()))
                     if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
         std::ranges::sort(
             left, {}, [](const Left &one) { return std::pair(one.position, one.tensor); });
         const std::vector<char> streamed = streams_in_time(left);
-        for (std::size_t n = 0; n < left.size(); ++n) {
+        for (std::size_t n : indices(left.size())) {
             const auto &[position, t, i] = left[n];
             // Half of the memory at most: the other half is for what is in use meanwhile.
             if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes &&
@@ -301,7 +300,7 @@ class Chooser {
         std::vector<char> streamed(left.size(), 0);
         if (options_.streamed_share == 0.0) return streamed;
         std::vector<double> idle(work_.jobs + 1, 0.0); // of the main link, before every position
-        for (std::size_t job = 0; job < work_.jobs; ++job) {
+        for (std::size_t job : indices(work_.jobs)) {
             const double *seconds = &work_.compute[job * work_.cores];
             const double busy = *std::min_element(seconds, seconds + work_.cores) /
                 static_cast<double>(work_.cores);
@@ -328,10 +327,10 @@ class Chooser {
     Stays stays() {
         Stays result;
         std::vector<std::int64_t> of_use(use_.size(), -1);
-        for (std::size_t t = 0; t < work_.tensors; ++t) {
+        for (std::size_t t : indices(work_.tensors)) {
             const auto uses = this->uses(t);
             std::int64_t *mine = of_use.data() + first_[t];
-            for (std::size_t i = 0; i < uses.size(); ++i) {
+            for (std::size_t i : indices(uses.size())) {
                 if (!own(t)[i]) continue;
                 if (i > 0 && gap(t)[i - 1]) {
                     result.stays.back().last = uses[i].position;
@@ -346,7 +345,7 @@ class Chooser {
         }
         const std::size_t rows = work_.row_job.size();
         result.row_stay.assign(rows, -1);
-        for (std::size_t r = 0; r < rows; ++r) {
+        for (std::size_t r : indices(rows)) {
             const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
             const auto uses = this->uses(t);
             const auto use = std::ranges::lower_bound(uses, at, {}, &Use::position);
@@ -360,7 +359,7 @@ class Chooser {
     // The stays that are fetched: indices, in the order in which they are needed.
     static std::vector<std::size_t> fetched(const std::vector<Stay> &stays) {
         std::vector<std::size_t> result;
-        for (std::size_t s = 0; s < stays.size(); ++s)
+        for (std::size_t s : indices(stays.size()))
             if (stays[s].fetched) result.push_back(s);
         std::ranges::sort(
             result, {}, [&](std::size_t s) { return std::pair(stays[s].begin, stays[s].tensor); });
@@ -429,9 +428,9 @@ std::vector<std::uint8_t> written_to_main(
     for (const Stay &stay : stays.stays)
         if (stay.fetched || stay.leaves) to_main[stay.tensor] = 1;
     if (!machine.in_place) return to_main;
-    for (std::size_t r = 0; r < work.row_job.size(); ++r)
+    for (std::size_t r : indices(work.row_job.size()))
         (stays.row_stay[r] < 0 ? to_main : kept)[work.row_tensor[r]] = 1;
-    for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] |= work.output[t] != 0 || !kept[t];
+    for (std::size_t t : indices(work.tensors)) to_main[t] |= work.output[t] != 0 || !kept[t];
     return to_main;
 }
 

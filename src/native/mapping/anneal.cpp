@@ -15,7 +15,7 @@ class Queues {
     Queues(const Group &group, std::vector<std::int32_t> &entries)
         : group_(group), entries_(entries), start_(group.cores + 1), load_(group.cores, 0.0) {
         std::int32_t core = 0;
-        for (std::size_t at = 0; at < entries.size(); ++at) {
+        for (std::size_t at : indices(entries.size())) {
             if (entries[at] == group.jobs)
                 start_[++core] = static_cast<std::int32_t>(at) + 1;
             else

@@ -1,6 +1,7 @@
 #include "mapping/configuration_search.hpp"
 
 #include "common/limits.hpp"
+#include "common/rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -42,8 +43,8 @@ class Search {
           left_(prices.count.begin(), prices.count.end()),
           cores_(prices.cores.begin(), prices.cores.end()) {
         const std::size_t kinds = prices.cores.size();
-        for (std::size_t job = 0; job < prices.count.size(); ++job)
-            for (std::size_t kind = 0; kind < kinds; ++kind) {
+        for (std::size_t job : indices(prices.count.size()))
+            for (std::size_t kind : indices(kinds)) {
                 const double worth = prices.worth[job * kinds + kind],
                              demand = prices.demand[job * kinds + kind];
                 if (worth <= 0.0 || prices.count[job] == 0 || (fits && demand > 1.0)) continue;
@@ -70,7 +71,7 @@ class Search {
         Searched result{std::max(enough(), open_), open_ == kNone, {}};
         if (result.limit > kNone) result.limit += rounded_ * terms_ * (1.0 + bus_.price);
         std::size_t slots = 0;
-        for (std::size_t kind = 0; kind < prices_.cores.size(); ++kind) {
+        for (std::size_t kind : indices(prices_.cores.size())) {
             for (const Option *option : found_)
                 if (option->kind == kind) result.jobs.push_back(option->job);
             result.jobs.resize(slots += static_cast<std::size_t>(prices_.cores[kind]), -1);
@@ -96,7 +97,7 @@ class Search {
         ranking.price = price;
         ranking.order.clear();
         std::vector<double> values(options_.size());
-        for (std::size_t at = 0; at < options_.size(); ++at)
+        for (std::size_t at : indices(options_.size()))
             if ((values[at] = value(options_[at], price)) > 0.0) ranking.order.push_back(at);
         std::ranges::stable_sort(
             ranking.order, std::greater{}, [&](std::size_t a) { return values[a]; });

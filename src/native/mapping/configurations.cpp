@@ -1,6 +1,7 @@
 #include "mapping/configurations.hpp"
 
 #include "common/limits.hpp"
+#include "common/rows.hpp"
 
 #include "mapping/configuration_search.hpp"
 
@@ -24,7 +25,7 @@ struct Option {
 std::vector<Option> options(const Prices &prices, std::size_t kind, std::int32_t grid, bool fits) {
     const std::size_t kinds = prices.cores.size(), jobs = prices.worth.size() / kinds;
     std::vector<Option> all;
-    for (std::size_t job = 0; job < jobs; ++job) {
+    for (std::size_t job : indices(jobs)) {
         const double worth = prices.worth[job * kinds + kind],
                      demand = prices.demand[job * kinds + kind];
         if (worth <= 0.0) continue;
@@ -56,7 +57,7 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
     std::vector<double> value(grid + 1, fits ? 0.0 : kNone), next;
     value[0] = 0.0;
     std::vector<std::vector<Step>> steps;
-    for (std::size_t kind = 0; kind < prices.cores.size(); ++kind) {
+    for (std::size_t kind : indices(prices.cores.size())) {
         const std::vector<Option> choices = options(prices, kind, grid, fits);
         for (std::int32_t core = 0; core < prices.cores[kind]; ++core) {
             next = value;

@@ -44,7 +44,7 @@ void Decoder::settle() {
 
 void Decoder::queues(const Genome &genome, std::int32_t *out) {
     std::ranges::fill(bucket_, 0);
-    for (std::int32_t job = 0; job < group_.jobs; ++job) {
+    for (std::int32_t job : indices(group_.jobs)) {
         keys_[job] = static_cast<std::uint64_t>(core_of(job, genome)) << kCoreShift |
             static_cast<std::uint64_t>(genome.priority[job]) << kJobBits | job;
         ++bucket_[(keys_[job] >> shift_) + 1];
@@ -63,7 +63,7 @@ void Decoder::queues(const Genome &genome, std::int32_t *out) {
 
 double Decoder::energy(const Genome &genome) const {
     double sum = 0.0;
-    for (std::int32_t job = 0; job < group_.jobs; ++job) {
+    for (std::int32_t job : indices(group_.jobs)) {
         const std::size_t row = static_cast<std::size_t>(job) * group_.cores;
         sum += group_.energy[row + core_of(job, genome)];
     }
@@ -82,12 +82,12 @@ void scores(const Group &group, const std::int32_t *core, const std::uint32_t *p
                 return Genome{core + (done + i) * group.jobs, priority + (done + i) * group.jobs};
             };
             if (objective.time != 0.0) {
-                for (std::size_t i = 0; i < here; ++i)
+                for (std::size_t i : indices(here))
                     decoder.queues(genome(i), &queues[i * group.length()]);
                 makespans(group, queues.data(), here, out + done);
             }
             if (objective.energy != 0.0)
-                for (std::size_t i = 0; i < here; ++i)
+                for (std::size_t i : indices(here))
                     out[done + i] = objective.score(out[done + i], decoder.energy(genome(i)));
         }
     });

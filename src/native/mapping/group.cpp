@@ -18,10 +18,10 @@ Group make_group(std::span<const double> latency, std::span<const double> demand
     group.stand_in.resize(latency.size());
     bool some = false, none = false;
     group.everywhere = true;
-    for (std::int32_t job = 0; job < group.jobs; ++job) {
+    for (std::int32_t job : indices(group.jobs)) {
         const std::size_t row = static_cast<std::size_t>(job) * cores;
         std::int32_t last = -1;
-        for (std::int32_t core = 0; core < cores; ++core) {
+        for (std::int32_t core : indices(cores)) {
             if (latency[row + core] == kNever) {
                 group.everywhere = false;
                 continue;
@@ -47,7 +47,7 @@ double makespan_of_two_clocks(const Group &group, const std::int32_t *queues) {
         const std::int32_t *next;
     };
     std::vector<Core> cores;
-    for (std::int32_t core = 0; core < group.cores; ++core) {
+    for (std::int32_t core : indices(group.cores)) {
         const Cell &cell = group.cell(*queues, core);
         cores.push_back({cell.latency, cell.demand, queues + 1});
         while (*queues++ != group.jobs) continue;
@@ -57,7 +57,7 @@ double makespan_of_two_clocks(const Group &group, const std::int32_t *queues) {
         double load = 0.0;
         std::size_t sharing = 0, free = 0;
         double shared_end = kNever, free_end = kNever;
-        for (std::size_t core = 0; core < cores.size(); ++core) {
+        for (std::size_t core : indices(cores.size())) {
             load += cores[core].demand;
             const bool shares = cores[core].demand > 0.0;
             std::size_t &first = shares ? sharing : free;
@@ -98,11 +98,11 @@ void makespans_together(
     std::array<Lane<kLevels, false>, kTogether> lanes;
     for (std::size_t done = 0; done < count; done += kTogether) {
         const std::size_t here = std::min(kTogether, count - done);
-        for (std::size_t i = 0; i < kTogether; ++i)
+        for (std::size_t i : indices(kTogether))
             lanes[i].start(group, queues + (done + std::min(i, here - 1)) * group.length());
         for (std::int32_t left = group.jobs; left > 0; --left)
             for (auto &lane : lanes) lane.step(group);
-        for (std::size_t i = 0; i < here; ++i) out[done + i] = lanes[i].time();
+        for (std::size_t i : indices(here)) out[done + i] = lanes[i].time();
     }
 }
 
@@ -110,7 +110,7 @@ void makespans_together(
 
 void makespans(const Group &group, const std::int32_t *queues, std::size_t count, double *out) {
     if (group.two_clocks) {
-        for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t i : indices(count))
             out[i] = makespan_of_two_clocks(group, queues + i * group.length());
         return;
     }

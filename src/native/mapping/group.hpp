@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/limits.hpp"
+#include "common/rows.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -42,7 +42,7 @@ void crossover_rg(const Group &group, const Child &child, const Genome &other, R
 // itself goes to random cores.
 void crossover_accel(const Group &group, const Child &child, const Genome &other, Random &random) {
     const std::int32_t core = random.below(group.cores);
-    for (std::int32_t job = 0; job < group.jobs; ++job) {
+    for (std::int32_t job : indices(group.jobs)) {
         if (other.core[job] == core) {
             child.core[job] = core;
             child.priority[job] = other.priority[job];

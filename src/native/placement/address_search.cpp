@@ -14,7 +14,7 @@ class AddressSearch {
         : schedule_(schedule), blocks_(schedule.blocks()), capacity_(capacity),
           alignment_(alignment), random_(seed), budget_(budget) {
         found_.offset.assign(offset.begin(), offset.end());
-        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+        for (std::size_t b : indices(blocks_.size())) {
             if (blocks_[b].size == 0) continue;
             movable_.push_back(b);
             weight_.push_back(

@@ -1,5 +1,7 @@
 #include "placement/addresses.hpp"
 
+#include "common/rows.hpp"
+
 #include <algorithm>
 
 namespace loadmaster::placement {
@@ -8,7 +10,7 @@ void Addresses::list(std::span<const Block> blocks) {
     blocks_ = blocks;
     by_start_.clear();
     evicts_.clear();
-    for (std::size_t b = 0; b < blocks.size(); ++b)
+    for (std::size_t b : indices(blocks.size()))
         if (blocks[b].size > 0) by_start_.push_back(b);
     by_end_ = by_start_;
     const auto end = [&](std::int64_t b) { return blocks[b].end; };

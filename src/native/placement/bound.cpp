@@ -25,11 +25,11 @@ class Bound {
     Bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices)
         : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
         owner_.resize(t_.kernel.size());
-        for (std::int64_t t = 0; t < t_.count(); ++t)
+        for (std::int64_t t : indices(t_.count()))
             for (std::int64_t u : row_of(t_.first, t)) owner_[u] = t;
         combined_.resize(k_.count());
-        for (std::int64_t k = 0; k < k_.count(); ++k) combined_[k] = combined(k);
-        for (std::int64_t k = 0; k < k_.count(); ++k) sum_[k + 1] = sum_[k] + p_.memory[k];
+        for (std::int64_t k : indices(k_.count())) combined_[k] = combined(k);
+        for (std::int64_t k : indices(k_.count())) sum_[k + 1] = sum_[k] + p_.memory[k];
     }
 
     Wide kernel(std::int64_t k) {
@@ -43,7 +43,7 @@ class Bound {
             const double *row = k_.table.data() + k_.first_entry[k] +
                 (a - k_.first_algorithm[k]) * std::ssize(combinations_);
             const Wide arithmetic = floored(k_.seconds[a], p_.shift);
-            for (std::size_t i = 0; i < combinations_.size(); ++i) {
+            for (std::size_t i : indices(combinations_.size())) {
                 const Combination &c = combinations_[i];
                 if (k_.measured(k) ? !std::isfinite(row[i]) : c.slow >= kNever) continue;
                 if (k_.workspace[a] + c.bytes > k_.limit[k]) continue;
@@ -155,8 +155,8 @@ double lagrangian_bound(
     const Tensors &tensors, const Kernels &kernels, const Prices &prices, bool moves) {
     Bound bound(tensors, kernels, prices);
     Wide total = 0;
-    for (std::int64_t k = 0; k < kernels.count(); ++k) total += bound.kernel(k);
-    for (std::int64_t t = 0; t < tensors.count(); ++t)
+    for (std::int64_t k : indices(kernels.count())) total += bound.kernel(k);
+    for (std::int64_t t : indices(tensors.count()))
         if (tensors.first[t + 1] > tensors.first[t]) total += bound.tensor(t, moves);
     return std::max(0.0, std::ldexp(static_cast<double>(total), -prices.shift) * (1.0 - kRounding));
 }

@@ -45,7 +45,7 @@ template <class Number> struct Choices {
 // What a tensor costs that never moves: in the fast memory, and in the slow one.
 template <class Number> std::array<Number, 2> placed_once(const Choices<Number> &choices) {
     Number fast = choices.live_range == LiveRange::output ? choices.tail : Number{}, slow{};
-    for (std::size_t i = 0; i < choices.uses(); ++i) {
+    for (std::size_t i : indices(choices.uses())) {
         fast += choices.fast[i] + (i > 0 || choices.begins() ? choices.stay[i] : Number{});
         slow = std::min(choices.never, slow + choices.slow[i]);
     }
@@ -112,7 +112,7 @@ template <class Number> class ShortestPath {
 
     Costs walk(const Choices<Number> &c, Costs after) {
         steps_.resize(c.uses());
-        for (std::size_t i = 0; i < c.uses(); ++i) {
+        for (std::size_t i : indices(c.uses())) {
             Costs before = none(c);
             Step gap{};
             const auto reach = [&](State to, State from, Number cost, bool stays) {

@@ -69,7 +69,7 @@ double Schedule::run() {
 bool Schedule::occupy(const PathsView &paths) {
     const std::int64_t kernels = k_.count();
     std::ranges::fill(used_, 0);
-    for (std::int64_t t = 0; t < t_.count(); ++t) {
+    for (std::int64_t t : indices(t_.count())) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t k = t_.kernel[u],
@@ -82,7 +82,7 @@ bool Schedule::occupy(const PathsView &paths) {
             used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
     }
     std::int64_t used = 0;
-    for (std::int64_t k = 0; k < kernels; ++k) {
+    for (std::int64_t k : indices(kernels)) {
         used_[k] = used += used_[k];
         const KernelTime time = kernel_time(t_, k_, in_slow_, k, k_.limit[k] - used_[k]);
         if (time.algorithm < 0) return false;
@@ -100,8 +100,8 @@ bool Schedule::occupy(const PathsView &paths) {
 void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
     blocks_.clear();
-    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
-    for (std::int64_t k = 0; k < k_.count(); ++k) blocks_.push_back({k, k + 1, workspace_[k]});
+    for (std::int64_t t : indices(t_.count())) list_copies_of(paths, t);
+    for (std::int64_t k : indices(k_.count())) blocks_.push_back({k, k + 1, workspace_[k]});
 }
 
 // Sorts copies by the positions at which they matter.
@@ -113,7 +113,7 @@ void Schedule::file_copies() {
     for (auto &list : ready_at_) list.clear();
     for (auto &list : needed_at_) list.clear();
     for (auto &list : leaving_at_) list.clear();
-    for (std::int64_t c = 0; c < std::ssize(copies_); ++c) {
+    for (std::int64_t c : indices(std::ssize(copies_))) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
             fetches_.push_back(c);

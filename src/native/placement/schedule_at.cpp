@@ -27,7 +27,7 @@ double Schedule::run_at(std::span<const std::int64_t> offset) {
 void Schedule::follow_addresses(std::span<const std::int64_t> offset) {
     before_.clear();
     awaits_.resize(copies_.size());
-    for (std::int64_t b = 0; b < std::ssize(blocks_); ++b) {
+    for (std::int64_t b : indices(std::ssize(blocks_))) {
         const Block &block = blocks_[b];
         if (block.size == 0) continue;
         if (block.evict >= 0)

@@ -27,7 +27,7 @@ class Search {
         least_.resize(k_.count());
         several_.assign(k_.count() + 1, 0);
         rent_.assign(k_.count() + 1, 0.0);
-        for (std::int64_t k = 0; k < k_.count(); ++k) {
+        for (std::int64_t k : indices(k_.count())) {
             const auto begin = k_.workspace.begin() + k_.first_algorithm[k],
                        end = k_.workspace.begin() + k_.first_algorithm[k + 1];
             least_[k] = *std::min_element(begin, end);
@@ -37,7 +37,7 @@ class Search {
         owner_.resize(t_.kernel.size());
         begin_.assign(t_.count(), 0);
         end_.assign(t_.count(), 0);
-        for (std::int64_t t = 0; t < t_.count(); ++t) {
+        for (std::int64_t t : indices(t_.count())) {
             if (t_.first[t] == t_.first[t + 1]) continue;
             for (std::int64_t u : row_of(t_.first, t)) owner_[u] = t;
             const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
@@ -54,7 +54,7 @@ class Search {
         std::ranges::stable_sort(
             order_, std::greater{}, [&](std::int64_t t) { return t_.size[t]; });
         seconds_.resize(k_.count());
-        for (std::int64_t k = 0; k < k_.count(); ++k) seconds_[k] = time_of(k);
+        for (std::int64_t k : indices(k_.count())) seconds_[k] = time_of(k);
     }
 
     Paths run(double goal) {
@@ -114,7 +114,7 @@ class Search {
         }
         double sum = 0;
         for (double seconds : seconds_) sum += seconds;
-        for (std::int64_t t = 0; t < t_.count(); ++t) sum += copies(t);
+        for (std::int64_t t : indices(t_.count())) sum += copies(t);
         return sum;
     }
 

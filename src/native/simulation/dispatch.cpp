@@ -48,7 +48,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
         else
             later.emplace(release[task], task);
     };
-    for (std::int64_t task = 0; task < tasks; ++task)
+    for (std::int64_t task : indices(tasks))
         if (waiting[task] == 0) enable(task);
 
     std::vector<char> busy(cores, 0);

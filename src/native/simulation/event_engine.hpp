@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/limits.hpp"
+#include "common/rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -104,7 +105,7 @@ class EventEngine {
         if (step == 0) return;
         for (const Running &run : running_) {
             const double progress = std::min(run.speed, run.remaining / static_cast<double>(step));
-            for (std::size_t column = 0; column < used_.size(); ++column)
+            for (std::size_t column : indices(used_.size()))
                 used_[column] += run.demand[column] * progress;
         }
     }
@@ -113,14 +114,14 @@ class EventEngine {
     void share() {
         std::ranges::fill(load_, 0.0);
         for (const Running &run : running_)
-            for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
+            for (std::size_t link : indices(load_.size())) load_[link] += run.demand[link];
         is_full_ = false;
         for (const double load : load_) is_full_ |= load > 1.0;
         for (Running &run : running_) {
             run.speed = 1.0;
             if (!is_full_) continue;
             double busiest = 1.0;
-            for (std::size_t link = 0; link < load_.size(); ++link)
+            for (std::size_t link : indices(load_.size()))
                 if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
             run.speed = 1.0 / busiest;
         }

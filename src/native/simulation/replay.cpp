@@ -19,7 +19,7 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
 
     EventEngine events(links, columns);
     const auto start = [&] {
-        for (std::int32_t r = 0; r < resources; ++r) {
+        for (std::int32_t r : indices(resources)) {
             if (busy[r] || head[r] == queue[r].size() || waiting[queue[r][head[r]]] > 0) continue;
             const std::int64_t task = queue[r][head[r]++];
             busy[r] = 1;
