@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -26,6 +27,14 @@ using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c
 
 template <typename AnyArray> auto view(const AnyArray &array) {
     return std::span(array.data(), array.size());
+}
+
+// Where rows begin rises from 0 to where the last one ends.
+void require_rows(const auto &first, std::size_t rows, std::size_t end, const char *what) {
+    require(first.size() == rows + 1 && first.data()[0] == 0 &&
+            first.data()[rows] == static_cast<std::int64_t>(end),
+        what);
+    require(std::is_sorted(first.data(), first.data() + first.size()), what);
 }
 
 // Hands a vector to numpy without copying it.

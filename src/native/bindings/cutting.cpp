@@ -18,13 +18,6 @@ using Ints = Array<std::int64_t, 1>;
 using Boxes = Array<std::int64_t, 2>;
 using Floats = Array<double, 1>;
 
-void require_ends(const Ints &first, std::size_t count, std::size_t last, const char *what) {
-    require(first.size() == count + 1 && first.data()[0] == 0 &&
-            first.data()[count] == static_cast<std::int64_t>(last),
-        what);
-    require(std::is_sorted(first.data(), first.data() + first.size()), what);
-}
-
 // A network's operators and the ways to cut them, checked once. It keeps the arrays that it views
 // alive.
 class CutProblem {
@@ -42,13 +35,13 @@ class CutProblem {
         require(made.shape(1) == needed.shape(1) && made.shape(1) % 2 == 0,
             "cuts: boxes are pairs, of one rank");
         require(piece_first.size() >= 1, "piece_first: must end with the number of pieces");
-        require_ends(option_first, operators, piece_first.size() - 1,
+        require_rows(option_first, operators, piece_first.size() - 1,
             "option_first: must rise to the number of options");
-        require_ends(piece_first, piece_first.size() - 1, pieces,
+        require_rows(piece_first, piece_first.size() - 1, pieces,
             "piece_first: must rise to the number of pieces");
-        require_ends(
+        require_rows(
             need_first, pieces, needed.shape(0), "need_first: must rise to the number of needs");
-        require_ends(source_first, operators, source.size(),
+        require_rows(source_first, operators, source.size(),
             "source_first: must rise to the number of sources");
         for (std::size_t op : indices(operators)) {
             const std::int64_t sources = source_first.data()[op + 1] - source_first.data()[op];
@@ -163,7 +156,7 @@ class BandProblem {
         double bytes_of_piece, double price, bool pipelined, Ints rooms, Ints column_tiles) const {
         const auto costs = [&](auto &first, auto &bands, auto &channels, auto &beside, auto &alone,
                                auto &refill) {
-            require_ends(first, network_.operators, bands.size(),
+            require_rows(first, network_.operators, bands.size(),
                 "way_first: must rise to the number of ways");
             std::int64_t cells = 0;
             for (std::size_t op : indices(network_.operators))
@@ -216,9 +209,9 @@ class BandProblem {
         require(read_first.size() >= 1, "read_first: must rise to the number of reads");
         const std::size_t operators = read_first.size() - 1;
         const auto storages = std::ssize(bytes);
-        require_ends(
+        require_rows(
             read_first, operators, read.size(), "read_first: must rise to the number of reads");
-        require_ends(
+        require_rows(
             write_first, operators, write.size(), "write_first: must rise to the number of writes");
         require_below(view(read), storages, "read: there is no such storage");
         require_below(view(write), storages, "write: there is no such storage");

@@ -23,14 +23,6 @@ using Floats = Array<double, 1>;
 using Bits = Array<std::uint8_t, 1>;
 constexpr std::int64_t kLargest = std::int64_t{1} << 62;
 
-void require_offsets(
-    std::span<const std::int64_t> first, std::size_t parts, std::size_t length, const char *what) {
-    require(first.size() == parts + 1 && first[0] == 0 &&
-            first.back() == static_cast<std::int64_t>(length),
-        what);
-    for (std::size_t i = 1; i < first.size(); ++i) require(first[i] >= first[i - 1], what);
-}
-
 void require_seconds(std::span<const double> seconds, bool finite, const char *what) {
     for (double value : seconds) require(value >= 0 && (!finite || value < 1e15), what);
 }
@@ -282,11 +274,11 @@ class PlacementProblem {
 
     void check_kernels() const {
         const std::size_t kernels = k_.limit.size();
-        require_offsets(k_.first_operand, kernels, k_.use.size(),
+        require_rows(k_.first_operand, kernels, k_.use.size(),
             "first_operand: must rise from 0 to the number of operands");
-        require_offsets(k_.first_algorithm, kernels, k_.seconds.size(),
+        require_rows(k_.first_algorithm, kernels, k_.seconds.size(),
             "first_algorithm: must rise from 0 to the number of algorithms");
-        require_offsets(k_.first_entry, kernels, k_.table.size(),
+        require_rows(k_.first_entry, kernels, k_.table.size(),
             "first_entry: must rise from 0 to the number of entries");
         require(k_.workspace.size() == k_.seconds.size(),
             "workspace: must have an element per algorithm");
@@ -310,7 +302,7 @@ class PlacementProblem {
 
     void check_tensors() const {
         const std::size_t uses = t_.kernel.size(), tensors = t_.size.size();
-        require_offsets(t_.first, tensors, uses, "first: must rise from 0 to the number of uses");
+        require_rows(t_.first, tensors, uses, "first: must rise from 0 to the number of uses");
         require(t_.live_range.size() == tensors, "tensors: arrays of different lengths");
         require(t_.operand.size() == uses && t_.reads.size() == uses && t_.writes.size() == uses &&
                 t_.fast.size() == uses && t_.slow.size() == uses && t_.to_fast.size() == uses &&
