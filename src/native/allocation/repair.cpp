@@ -38,7 +38,8 @@ class Repair {
             const std::int32_t b = out.top();
             out.pop();
             if (!look_around(b, work) || !budget.look()) return false;
-            if (!eject_into(b, cheapest(b, ceiling), [&](std::int32_t other) { out.push(other); }))
+            if (!eject_into(b, cheapest(b, ceiling, [] { return 1.0; }),
+                    [&](std::int32_t other) { out.push(other); }))
                 return false;
             weight_[b] *= growth;
         }
@@ -97,11 +98,8 @@ class Repair {
     }
 
     // The offset at which the buffers in the way weigh least: the lowest one, or next to what is
-    // listed. -1 if there is none, or none without a buffer that may not move.
-    std::int64_t cheapest(std::int32_t b, std::int64_t ceiling) {
-        return cheapest(b, ceiling, [] { return 1.0; });
-    }
-    // The same where every price is multiplied by a factor of its own.
+    // listed. -1 if there is none, or none without a buffer that may not move. Every price is
+    // multiplied by a factor of its own.
     template <typename Factor>
     std::int64_t cheapest(std::int32_t b, std::int64_t ceiling, Factor factor) {
         const std::int64_t alignment = set_.alignment[b], highest = ceiling - set_.size[b];

@@ -153,10 +153,10 @@ Int fewest(const Component &component) {
 // least.
 Int apart(const Component &component) {
     const std::size_t count = component.bytes.size();
-    std::vector<std::size_t> order(count);
-    std::iota(order.begin(), order.end(), std::size_t{0});
     Int best = 0;
-    for (int turn = 0; turn < 2; ++turn) {
+    for (const bool by_links : {false, true}) {
+        const auto order = sorted_by<std::size_t>(
+            count, [&](std::size_t a) { return by_links ? component.linked[a].size() : 0; });
         std::vector<char> barred(count, 0);
         Int total = 0;
         for (std::size_t a : order) {
@@ -165,8 +165,6 @@ Int apart(const Component &component) {
             for (std::size_t b : component.linked[a]) barred[b] = 1;
         }
         best = std::max(best, total);
-        std::ranges::stable_sort(
-            order, {}, [&](std::size_t a) { return component.linked[a].size(); });
     }
     return best;
 }
