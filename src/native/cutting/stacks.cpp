@@ -65,6 +65,9 @@ void add_stream(std::vector<Stream> &streams, std::int64_t storage, double bytes
         same->bytes += bytes;
 }
 
+// Where a step's rows begin: where those of the step before end.
+std::int64_t begin_of(const Ends &ends, std::size_t i) { return i == 0 ? 0 : ends[i - 1]; }
+
 class Costs {
   public:
     Costs(const BandNetwork &network, const StackModel &model) : network(network), model(model) {
@@ -187,7 +190,7 @@ class Bands {
         ends_.push_back(network_.ends_of(along, op, last_, bands, steps_of(bands), ends_));
         const Ends &ends = ends_.back();
         std::int64_t busy = 0;
-        for (std::size_t i : indices(ends.size())) busy += ends[i] > (i == 0 ? 0 : ends[i - 1]);
+        for (std::size_t i : indices(ends.size())) busy += ends[i] > begin_of(ends, i);
         std::int64_t pieces = busy, widest = 1, widest_halo = 0, halos = 0;
         if (column_tiles > 1) {
             across_.push_back(
@@ -195,7 +198,7 @@ class Bands {
             const Ends own = network_.own_of(across, op, last_, across_), &stop = across_.back();
             std::int64_t each = 0;
             for (std::size_t i : indices(own.size())) {
-                const std::int64_t begin = i == 0 ? 0 : stop[i - 1];
+                const std::int64_t begin = begin_of(stop, i);
                 each += (own[i] > begin) + (stop[i] > own[i]);
                 widest = std::max(widest, stop[i] - begin);
                 widest_halo = std::max(widest_halo, stop[i] - own[i]);
@@ -303,19 +306,19 @@ class Bands {
             for (std::size_t i : indices(ends.size())) {
                 // Bands whose rows begin before this one ends may need it.
                 for (; next < std::ssize(theirs); ++next) {
-                    const std::int64_t from = next == 0 ? 0 : theirs[next - 1];
+                    const std::int64_t from = begin_of(theirs, next);
                     if (theirs[next] == from) continue;
                     begins = network_.low(along, use, from);
                     if (begins >= ends[i]) break;
                     band = next;
                     reaches = network_.high(along, use, theirs[next]);
                 }
-                if (band >= 0 && (i == 0 ? 0 : ends[i - 1]) < reaches)
+                if (band >= 0 && begin_of(ends, i) < reaches)
                     until[i] = std::max(until[i], step(band, use.op));
             }
         }
         for (std::size_t i : indices(ends.size())) {
-            const std::int64_t rows = ends[i] - (i == 0 ? 0 : ends[i - 1]);
+            const std::int64_t rows = ends[i] - begin_of(ends, i);
             const std::int64_t share = (size * rows + whole - 1) / whole * unit;
             change_[step(static_cast<std::int64_t>(i), op)] += share;
             change_[until[i] + 1] -= share;
