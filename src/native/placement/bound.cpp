@@ -108,7 +108,7 @@ class Bound {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t],
                            last = k_.count();
         choices_.never = kNever;
-        choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
+        choices_.live_range = t_.range(t);
         choices_.resize(end - begin);
         choices_.last = end > begin ? floored(t_.to_slow[end - 1], p_.shift) : Wide{0};
         choices_.tail = end > begin ? size * (sum_[last] - sum_[t_.kernel[end - 1] + 1]) : Wide{0};

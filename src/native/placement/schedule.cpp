@@ -17,14 +17,10 @@ Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &
     : t_(tensors), k_(kernels), l_(links) {
     const auto count = static_cast<std::size_t>(k_.count());
     used_.resize(count + 1);
-    workspace_.resize(count);
-    algorithm_.resize(count);
+    for (auto *of_kernels : {&workspace_, &algorithm_}) of_kernels->resize(count);
     seconds_.resize(count);
-    opened_.resize(count + 1);
-    clock_.resize(count + 1);
-    ready_at_.resize(count + 1);
-    needed_at_.resize(count + 1);
-    leaving_at_.resize(count + 1);
+    for (auto *seconds : {&opened_, &clock_}) seconds->resize(count + 1);
+    for (auto *lists : {&ready_at_, &needed_at_, &leaving_at_}) lists->resize(count + 1);
     in_slow_.resize(k_.use.size());
 }
 
@@ -110,9 +106,8 @@ void Schedule::file_copies() {
     fetches_.clear();
     queue_.clear();
     flying_.clear();
-    for (auto &list : ready_at_) list.clear();
-    for (auto &list : needed_at_) list.clear();
-    for (auto &list : leaving_at_) list.clear();
+    for (auto *lists : {&ready_at_, &needed_at_, &leaving_at_})
+        for (auto &list : *lists) list.clear();
     for (std::int64_t c : indices(std::ssize(copies_))) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
@@ -129,7 +124,7 @@ void Schedule::file_copies() {
 void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     const std::int64_t begin = t_.first[t], end = t_.first[t + 1], kernels = k_.count();
     if (begin == end) return;
-    const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
+    const LiveRange range = t_.range(t);
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
         copies_.push_back(
             {.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});

@@ -40,7 +40,7 @@ class Search {
         for (std::int64_t t : indices(t_.count())) {
             if (t_.first[t] == t_.first[t + 1]) continue;
             for (std::int64_t u : row_of(t_.first, t)) owner_[u] = t;
-            const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
+            const LiveRange range = t_.range(t);
             begin_[t] = range == LiveRange::cyclic || range == LiveRange::input
                 ? 0
                 : t_.kernel[t_.first[t]];
@@ -123,7 +123,7 @@ class Search {
     double copies(std::int64_t t) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         if (!moves_ || begin == end) return 0;
-        const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
+        const LiveRange range = t_.range(t);
         double sum = 0;
         // A cyclic tensor's state at the start is the one at the end: found by going round twice.
         enum {
@@ -159,7 +159,7 @@ class Search {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t],
                            last = k_.count();
         choices_.never = kNever;
-        choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
+        choices_.live_range = t_.range(t);
         choices_.resize(end - begin);
         choices_.last = toll * t_.to_slow[end - 1];
         choices_.tail = choices_.lasts() ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;

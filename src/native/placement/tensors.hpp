@@ -31,6 +31,7 @@ struct Tensors {
     std::span<const double> to_fast,
         to_slow; // what a copy back before the use costs, and a copy out after it, in seconds
     std::int64_t count() const { return std::ssize(size); }
+    LiveRange range(std::int64_t t) const { return static_cast<LiveRange>(live_range[t]); }
 };
 
 struct Kernels {
