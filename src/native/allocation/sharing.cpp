@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 

@@ -9,6 +9,7 @@
 #include <deque>
 #include <list>
 #include <numeric>
+#include <tuple>
 #include <unordered_map>
 
 namespace loadmaster::joint {
