@@ -230,8 +230,7 @@ def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned():
 
 
 def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned():
-    # Shapes that do not go together, of an operator whose result nobody reads.
-    odd = "odd = Sub(y, w)"
+    odd = "odd = acme.Odd(y, w)"
     weights = "float[8,8,1,1] k, float[6] w"
     graph = graph_of(["y = Conv<kernel_shape=[1, 1]>(x, k)", odd], "float[1,8,7,7] x", "y", weights)
     target = lm.target("edge-npu")
