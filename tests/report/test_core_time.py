@@ -88,3 +88,12 @@ def test_changes_are_planned_beside_the_machine_as_it_is():
         if not change.name.startswith("all cores"):
             assert change.makespan is not None
             assert change.makespan <= first
+
+
+def test_a_change_says_how_many_deadlines_its_plan_misses():
+    network, machine = residual_chain(3), lm.target("m3e-s1")
+    spans = [change.makespan for change in lm.what_if([network], machine)]
+    due = min(spans)
+    found = lm.what_if([network], machine, deadlines={network.name: due})
+    assert {change.missed for change in found} == {0, 1}
+    assert all(change.missed == (change.makespan > due) for change in found)

@@ -103,7 +103,7 @@ class MapJson(MappingJson):
 
     VERSION = 1
     mini_batches: Sequence[MappedBatch] = ABSENT
-    """Every mini-batch of networks with deadlines, periods or dependencies."""
+    """Every mini-batch, if networks have deadlines or periods."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,6 @@ class FrontJson:
     """The objectives."""
     front: Sequence[MappingJson]
     """The mappings."""
-    mini_batches: Sequence[MappedBatch] = ABSENT
-    """Every mini-batch of networks with deadlines, periods or dependencies."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

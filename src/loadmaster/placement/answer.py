@@ -20,7 +20,9 @@ from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 @dataclass(frozen=True)
 class SimplerStrategyJson:
-    """The result of a simpler strategy with the same kernels, costs and limit, before packing."""
+    """The result of a simpler strategy with the same kernels, costs and limit, before packing.
+
+    It may move tensors, and copy beside kernels, whatever the mode."""
 
     name: str
     """Name of the strategy."""
@@ -70,7 +72,7 @@ class Copy:
     start: int
     """Number of the kernel with which it begins."""
     end: int
-    """Number of the kernel with which it ends."""
+    """Number of the kernel before which it ends."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class TensorJson:
     begin: int
     """First byte of the piece there."""
     lifetime: Sequence[int]
-    """Numbers of kernels: the first and the last at which the tensor is there."""
+    """Numbers of kernels: the first at which the tensor is there, and one more than the last."""
     fast: Sequence[FastStay]
     """Its stays in the fast memory."""
     copies: Sequence[Copy]
@@ -289,7 +291,8 @@ class MemoryPlan(DisplayMixin):
         kernels. Placing everything in fast memory may save less, because kernels read both memories
         at once.
         """
-        return max(0.0, self.seconds - max(self.larger_bound, self.sequence.least_seconds))
+        saved = self.seconds - max(self.larger_bound, self.sequence.least_seconds)
+        return saved if saved > ROUNDING * self.seconds else 0.0
 
     def within(self, limit: int, other: object) -> MemoryPlan:
         """Return the same placement for a larger limit, with the bounds of another plan for it."""

@@ -281,13 +281,12 @@ def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
 
 def _describe_cut(name: str, workload: Workload) -> str:
     """Describe how many operators were split, how, and into how many pieces."""
-    pieces = [job for job in workload.jobs if job.ranges]
-    is_cut = {
-        (job.network, job.mini_batch, job.operators): bool(job.ranges) for job in workload.jobs
-    }
+    jobs = [job for job in workload.jobs if job.mini_batch == 0]
+    pieces = [job for job in jobs if job.ranges]
+    is_cut = {(job.network, job.operators): bool(job.ranges) for job in jobs}
     most = max(pieces, key=lambda job: job.tiles, default=None)
     finest = f", at most {most.tiles} ({most.operators[0]} of {most.network})" if most else ""
     return (
-        f"{sum(is_cut.values())} of {len(is_cut)} fused operators split {name}: {len(pieces)}"
+        f"{sum(is_cut.values()):,} of {len(is_cut):,} fused operators split {name}: {len(pieces):,}"
         f" pieces{finest}"
     )

@@ -256,7 +256,7 @@ class Metrics:
     inferences_per_second: Rate
     """Samples of all networks per second."""
     utilisation: Mapping[str, Rate]
-    """By core, arithmetic time over makespan."""
+    """By core, arithmetic time over makespan; the bound is for these jobs on these cores."""
     traffic: Mapping[str, Cost]
     """By memory, bytes over its link."""
     memory: Mapping[str, MemoryUse]

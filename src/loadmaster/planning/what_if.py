@@ -27,6 +27,8 @@ class Change:
     """The objective, in its SI unit; null if the machine cannot run the networks."""
     makespan: float | None
     """The makespan in seconds; null likewise."""
+    missed: int = 0
+    """Number of mini-batches that miss their deadline."""
 
 
 @validate_arguments(PlanError)
@@ -49,14 +51,17 @@ def what_if(
             reached = plan(graphs, machine, **options)
             if (
                 found
-                and reached.objective.value > (found[0].value or 0.0)
+                and (reached.missed, reached.objective.value)
+                > (found[0].missed, found[0].value or 0.0)
                 and is_within(target, machine)
             ):
                 reached = plan(graphs, machine, **options, smaller=target)
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
             continue
-        found.append(Change(name, reached.objective.value, reached.metrics.makespan.value))
+        found.append(
+            Change(name, reached.objective.value, reached.metrics.makespan.value, reached.missed)
+        )
     return tuple(found)
 
 

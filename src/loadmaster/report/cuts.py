@@ -109,7 +109,7 @@ class CutJson:
     network: str
     """Name of the network."""
     operator: str
-    """Name of the job without the number of a piece."""
+    """Name of the first operator."""
     operators: Sequence[str]
     """Names of the operators that are fused in it."""
     pieces: int

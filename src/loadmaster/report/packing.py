@@ -179,8 +179,10 @@ def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[PagePart]
     """Return the operators at the peak of a TFLM arena, and remedies; nothing for other answers."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
-    reasons = pairs(_reason_rows(arena, answer.peak or answer.lower_bound))
-    gained = answer.peak != arena["head_before"]
+    # Within a capacity any packing will do, which says nothing of what is possible.
+    least = answer.lower_bound if answer.capacity is not None else answer.peak
+    reasons = pairs(_reason_rows(arena, least or answer.lower_bound))
+    gained = answer.capacity is not None or answer.peak != arena["head_before"]
     return [reasons, Line("" if gained else _NOTHING_GAINED[answer.status])]
 
 

@@ -59,6 +59,7 @@ from loadmaster.report.view import (
 KINDS = (StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.INTERMEDIATE, StoredKind.OUTPUT)
 """Kinds of tensors, in the order of their colours."""
 _LANES = ("to slow, waiting", "to slow, overlapped", "to fast, waiting", "to fast, overlapped")
+_FREER = "They may move tensors, and copy beside kernels, whatever the mode; before packing."
 _MOVERS, _MOVERS_ON_PAGE = 8, 50
 _HINT = (
     "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. Hover over a"
@@ -98,7 +99,9 @@ def placement_page(
             Section("", [Line(figures_rest_on(costs), "strong")]),
             Section("Fast memory over time", [Legend(), _memory_map(plan)], DRAWN, _HINT),
             Section("", [_prices(plan), _copies(plan)]),
-            Section("Simpler strategies, same kernels and limit", [_rivals(plan)], BOTH),
+            Section(
+                "Simpler strategies, same kernels and limit", [_rivals(plan), Line(_FREER)], BOTH
+            ),
             Section("Moves", [_most_moved(plan), nothing], BOTH),
             Section("How it was found", [totals(plan)], BOTH),
             Section("Why tensors are where they are", why, BOTH),
@@ -334,7 +337,7 @@ def _sizing(plan: MemoryPlan, shown: Json) -> Line:
         return Line("")
     proven, too_small = "no smaller limit was ruled out", shown["too_small"]
     if too_small is not None:
-        proven = f"proven: {format_bytes(too_small)} or less cannot do"
+        proven = f"proven: {too_small} bytes or less cannot do"
     return Line(
         f"Smallest fast memory found for a slowdown of {shown['max_slowdown']}:"
         f" {format_bytes(plan.limit)} ({plan.limit} bytes); {proven}."

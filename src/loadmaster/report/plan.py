@@ -174,6 +174,8 @@ def _what_if(plan: PlanRecord, changes: Sequence[Change]) -> Table:
         if change.value is not None:
             found = figures.objective_text(plan, change.value)
             beside = f"{change.value / base - 1:+.1%}" if base else ""
+        if change.missed:
+            found += f", {plural(change.missed, 'deadline')} missed"
         name = figures.objective_name(plan).capitalize()
         rows.append({"What if: quick plans": change.name, f">{name}": found, ">Change": beside})
     return Table(rows)

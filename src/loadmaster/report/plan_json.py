@@ -86,7 +86,7 @@ class PlanJson:
     memories: Mapping[str, MemoryUse]
     """By memory, its peak, bound and capacity."""
     utilisation: Mapping[str, float]
-    """By core, the share of the makespan in which it runs jobs."""
+    """By core, arithmetic time over makespan."""
     limits: PlanLimits
     """What the plan waits for, and what changes of the machine would bring."""
     jobs: int

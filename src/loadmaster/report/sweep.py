@@ -358,6 +358,6 @@ def size_answer(found: Sizing, less: str = "") -> Iterator[str]:
             f" found{less} where one was tried."
         )
     if not found.ordered:
-        yield f"Every value was tried by itself, as more of {found.axis} need not be better."
+        yield f"Values were tried one by one, as more of {found.axis} need not be better."
     if found.interrupted:
         yield "Stopped early: what is said holds, and more may be found."

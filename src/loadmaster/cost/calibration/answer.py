@@ -38,7 +38,7 @@ class Fitted:
     """What the measurements say of the figure: it was `fitted`, no row is limited by it any more
     (`bounded`), or they cannot tell and it was `kept`."""
     layers: int
-    """Number of distinct layers that the figure limits."""
+    """Number of distinct layers of whose time the figure is a large part."""
 
 
 @dataclass(frozen=True, slots=True)
