@@ -196,8 +196,15 @@ def test_an_address_at_which_sums_would_overflow_does_not_hold(far):
 def test_alignments_of_pairs_need_a_common_multiple():
     buffers = [lm.Buffer("a", 0, 2, 8, alignment=2**33), lm.Buffer("b", 0, 2, 8, alignment=3**20)]
     assert lm.allocate(buffers).status == "optimal"
-    with pytest.raises(AllocationError, match="add up to"):
+    with pytest.raises(AllocationError, match=r"alignments have no common multiple below 2\^62"):
         lm.allocate(buffers, in_place=[(0, 1, 4)])
+
+
+def test_pairs_that_are_not_linked_need_no_common_multiple():
+    primes = (3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
+    buffers = [lm.Buffer(f"b{p}", i // 2, i // 2 + 1, p, alignment=p) for i, p in enumerate(primes)]
+    pairs = [(i, i + 1, 0) for i in range(0, len(primes), 2)]
+    assert lm.allocate(buffers, in_place=pairs).peak == 79
 
 
 def test_an_alignment_for_all_is_one_of_a_groups_address_and_not_of_what_lies_within_it():

@@ -181,3 +181,13 @@ def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     assert (graph.macs, set(graph.inputs)) == (macs, {"x"})
     with pytest.raises(lm.ModelError, match="sr=-"):
         lm.load(rates, dims={"x": -1, "sr": 16_000 * 10**18 * -1})
+
+
+def test_shapes_that_a_body_notes_may_be_out_of_date():
+    """As after an edit of the batch; runtimes infer them again."""
+    stale = body(["t = Relu(x)", "u = Neg(t)"], "", "u", value_info="float[9,8] t")
+    choice = node("If", ["c"], "y", then_branch=stale, else_branch=body("u = Abs(x)", "", "u"))
+    graph = graph_of(
+        [choice, "z = Relu(y)"], "bool c, float[4,8] x", "z", value_info="float[4,8] y"
+    )
+    assert graph.tensors["y"].shape == (4, 8)

@@ -13,6 +13,7 @@ from loadmaster import _native
 from loadmaster.allocation.problem import Gaps, Load, Problem, joined
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
+from loadmaster.core.errors import AllocationError
 from loadmaster.core.progress import Deadline
 
 
@@ -27,17 +28,21 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
         for number, group in enumerate(problem.aliases)
         for member, shift in group
     ]
-    return _native.PackingProblem(
-        size,
-        alignment,
-        pin,
-        *problem.sections,
-        hint=hint,
-        aliases=np.array(aliases, dtype=np.int64).reshape(-1, 3),
-        reserved=np.array(problem.reserved, dtype=np.int64).reshape(-1, 2),
-        in_place=np.ascontiguousarray(problem.in_place),
-        conflicts=None if problem.conflicts is None else np.ascontiguousarray(problem.conflicts),
-    )
+    conflicts = problem.conflicts
+    try:
+        return _native.PackingProblem(
+            size,
+            alignment,
+            pin,
+            *problem.sections,
+            hint=hint,
+            aliases=np.array(aliases, dtype=np.int64).reshape(-1, 3),
+            reserved=np.array(problem.reserved, dtype=np.int64).reshape(-1, 2),
+            in_place=np.ascontiguousarray(problem.in_place),
+            conflicts=None if conflicts is None else np.ascontiguousarray(conflicts),
+        )
+    except OverflowError as error:
+        raise AllocationError(f"in_place: {error}: relax the alignments") from None
 
 
 def load_of(problem: Problem, found: _native.Packed) -> Load:

@@ -451,9 +451,7 @@ def _check_sums(problem: Problem) -> None:
         for group in problem.aliases
         if group
     )
-    # Pairs may join into groups.
     far += sum(abs(shift) for *_, shift in problem.in_place.tolist())
-    far += lcm(*problem.alignment[problem.in_place[:, :2].ravel()].tolist())
     total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist()) + far
     if total >= WHOLE_LIMIT:
         raise AllocationError(

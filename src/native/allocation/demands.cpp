@@ -89,6 +89,24 @@ Int common_multiple(Int step, Int alignment, const std::string &owner) {
     return step * more;
 }
 
+// Common multiples of the alignments of buffers that are linked by pairs, which may join into
+// groups.
+std::vector<Int> steps_of_linked(const Buffers &buffers, const std::vector<InPlace> &pairs) {
+    std::vector<Int> leader(pairs.empty() ? 0 : buffers.size.size()), steps(leader.size(), 0);
+    std::iota(leader.begin(), leader.end(), Int{0});
+    const auto led_by = [&](Int b) {
+        while (leader[b] != b) b = leader[b] = leader[leader[b]];
+        return b;
+    };
+    for (const InPlace &pair : pairs) leader[led_by(pair.one)] = led_by(pair.other);
+    for (const InPlace &pair : pairs)
+        for (Int b : {pair.one, pair.other}) {
+            Int &step = steps[led_by(b)];
+            step = common_multiple(std::max(step, Int{1}), buffers.alignment[b], "pairs");
+        }
+    return steps;
+}
+
 void check_pair(const Buffers &buffers, Int one, Int other) {
     for (Int buffer : {one, other})
         require(
@@ -147,15 +165,13 @@ void check(const Demands &demands) {
         add_bytes(sum, step);
         if (const auto fault = fault_of(buffers, group)) require(false, fault->buffer, fault->what);
     }
-    // Pairs may join into groups.
-    for (Int step = 1; const auto &[one, other, shift] : demands.in_place) {
+    for (const auto &[one, other, shift] : demands.in_place) {
         check_pair(buffers, one, other);
-        for (Int buffer : {one, other})
-            step = common_multiple(step, buffers.alignment[buffer], "pairs");
         require(-kLargestTotal < shift && shift < kLargestTotal, one,
             "shift: must be between -2^62 and 2^62");
         add_bytes(sum, std::abs(shift));
     }
+    for (Int step : steps_of_linked(buffers, demands.in_place)) add_bytes(sum, step);
     if (demands.conflicts)
         for (const auto &[one, other] : *demands.conflicts) check_pair(buffers, one, other);
     for (const auto &[low, high] : demands.reserved) {

@@ -46,7 +46,6 @@ BranchingHeuristic heuristic_of_attempt(
     }
     const auto order = sorted_by<std::int32_t>(key.size(), [&](std::int32_t b) { return -key[b]; });
     // Most problems are solved by searches that weigh failures, the tightest by others.
-
     BranchingHeuristic heuristic{std::vector<std::int32_t>(order.size()),
         perturbed ? kPerturbedSlack[attempt % kPerturbedSlack.size()]
                   : kUnperturbedSlack[attempt % kUnperturbedSlack.size()],

@@ -87,7 +87,6 @@ class Skyline {
     bool raise(std::int32_t buffer, Int at);
     bool slot_feasible(std::int32_t slot);
     void explain_raise(std::int32_t buffer, Int threshold);
-
     Int release_of(const Cell &cell) const;
 
     const Buffers buffers_;

@@ -121,9 +121,10 @@ class Sweep {
         below_[b] = gap.below, above_[b] = gap.above;
         if (gap.below >= 0) above_[gap.below] = b;
         if (gap.above >= 0) below_[gap.above] = b;
-        if (gap.low < at && top < gap.high)
-            gaps_.insert(gaps_.begin() + chosen, gap), gaps_[chosen + 1].low = top,
-                                                                      gaps_[chosen + 1].below = b;
+        if (gap.low < at && top < gap.high) {
+            gaps_.insert(gaps_.begin() + chosen, gap);
+            gaps_[chosen + 1].low = top, gaps_[chosen + 1].below = b;
+        }
         if (gap.low < at)
             gaps_[chosen].high = at, gaps_[chosen].above = b;
         else if (top < gap.high)

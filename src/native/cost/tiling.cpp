@@ -26,7 +26,7 @@ struct Units {
     double k, c, y, side;
 };
 
-// The best tiling so far; as long as none has been found that fits, its cost is kInfinite.
+// The best tiling so far; as long as none has been found that fits, its cost is infinite.
 struct Found {
     Tiling tiling{};
     double cost = kInfinite, size = kInfinite;

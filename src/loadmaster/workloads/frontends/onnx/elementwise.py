@@ -398,7 +398,7 @@ def _resize(node: Node) -> Division:
     """Division of Resize: each element needs one, two or four neighbours along a dimension."""
     data, result = node.shape(0), node.result.shape
     scales = _scales(node, data, result)
-    if scales is None or 0 in scales or node.attrs.get("antialias"):
+    if scales is None or node.attrs.get("antialias"):
         return WHOLE
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
@@ -430,8 +430,10 @@ def stated_scales(node: Node) -> list[Fraction] | None:
         given = value.data.ravel().tolist()
     rank = len(node.shape(0))
     axes = node.integers("axes") or list(range(rank))
-    if given is None or len(given) != len(axes):
-        return [] if given is None else None
+    if given is None:
+        return []
+    if len(given) != len(axes) or not all(0 < scale < math.inf for scale in given):
+        return None
     found = [Fraction(1)] * rank
     for axis, scale in zip(axes, given, strict=True):
         found[axis] = Fraction(scale)

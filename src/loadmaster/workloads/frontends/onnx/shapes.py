@@ -281,7 +281,8 @@ class Shapes:
         except Exception as error:
             # Behind what names the operator, which our own errors do.
             problem = " ".join(str(error).rpartition("): ")[2].split())[:300]
-            if not (proto.domain or self.sizes.rebatched) and _MISFIT.search(problem):
+            lenient = proto.domain or self.sizes.rebatched or [*subgraphs(proto)]
+            if not lenient and _MISFIT.search(problem):
                 shapes = " and ".join(str(list(value.shape)) for value in node.present)
                 raise ModelError(
                     f"{describe(node.kind, node.name)}: its operands of shapes {shapes} do not fit"
