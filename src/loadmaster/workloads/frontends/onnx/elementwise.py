@@ -7,6 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+import numpy as np
+
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
     EVERY,
@@ -15,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     REPLANNED,
     WHOLE,
     Division,
+    KnownShape,
     Node,
     Result,
     Shape,
@@ -419,7 +422,7 @@ def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str
     return str(node.attrs.get(name, default if modern else before_opset_11))
 
 
-def stated_scales(node: Node) -> list[Fraction] | None:
+def _stated_scales(node: Node) -> list[Fraction] | None:
     """Scale factors of every dimension that Resize or Upsample states; empty if it states none,
     None if they are not known."""
     given = node.attrs.get("scales")
@@ -428,10 +431,10 @@ def stated_scales(node: Node) -> list[Fraction] | None:
         if value.data is None:
             return None
         given = value.data.ravel().tolist()
-    rank = len(node.shape(0))
-    axes = node.integers("axes") or list(range(rank))
     if given is None:
         return []
+    rank = len(node.shape(0))
+    axes = node.integers("axes") or list(range(rank))
     if len(given) != len(axes) or not all(0 < scale < math.inf for scale in given):
         return None
     found = [Fraction(1)] * rank
@@ -442,11 +445,20 @@ def stated_scales(node: Node) -> list[Fraction] | None:
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
     """Scale factors of every dimension; None if not known."""
-    scales = stated_scales(node)
+    scales = _stated_scales(node)
     if scales is None or scales:
         return scales
     stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
     return list(map(Fraction, result, data)) if stretched and all(data) else None
+
+
+def _scaled(node: Node, inferred: KnownShape) -> KnownShape:
+    """Shape of the result: by stated scales, which inference does not round to single precision."""
+    scales = _stated_scales(node)
+    if not scales:
+        return inferred
+    sizes = np.array(node.shape(0), np.float32) * np.array(scales, np.float32)
+    return tuple(sizes.astype(int).tolist())
 
 
 def _position(
@@ -510,5 +522,5 @@ def _window_of_neighbours(
     return Window(axis, numerator, whole, low, max(low, high, 0))
 
 
-rule("Upsample", movement, _resize, planning=(1,))
-rule("Resize", movement, _resize, planning=(1, 2, 3))
+rule("Upsample", movement, _resize, planning=(1,), corrected=_scaled)
+rule("Resize", movement, _resize, planning=(1, 2, 3), corrected=_scaled)

@@ -125,11 +125,11 @@ def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> None:
         if tensor.data_location != tensor.EXTERNAL:
             continue
         with suppress(Exception):
-            if not any(each.key == "length" for each in tensor.external_data):
+            stated = [each for each in tensor.external_data if each.key == "length"]
+            if not stated:
                 whole = storage_bytes(math.prod(tensor.dims), dtype_name(tensor.data_type, ""))
-                tensor.external_data.add(key="length", value=str(whole))
-            length = next(int(each.value) for each in tensor.external_data if each.key == "length")
-            if 0 < length <= 8 * LARGEST_FOLD:
+                stated = [tensor.external_data.add(key="length", value=str(whole))]
+            if 0 < int(stated[0].value) <= 8 * LARGEST_FOLD:
                 load_external_data_for_tensor(tensor, str(folder))
                 tensor.data_location = tensor.DEFAULT
 

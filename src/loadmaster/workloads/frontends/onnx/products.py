@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
@@ -17,6 +18,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     NCHWC,
     WHOLE,
     Division,
+    KnownShape,
     Node,
     Result,
     Shape,
@@ -331,8 +333,8 @@ def cell(
 def _cell(node: Node, lead: Term, inner: Term, state: Term, elements: int = 0) -> Work:
     """Return the work of a recurrent cell. Its input has the dimensions ``lead`` and ``width``, its
     weights ``direction`` and those of ``inner`` and ``state``."""
-    weights = {1: ("direction", *inner), 2: ("direction", *state)}
-    size = _extents(node, {0: (*lead, "width"), **weights})
+    terms = {0: (*lead, "width"), 1: ("direction", *inner), 2: ("direction", *state)}
+    size = _extents(node, terms)
     return cell(
         size["steps"],
         size["batch"],
@@ -551,6 +553,17 @@ def _pool_division(node: Node) -> Division:
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 
 
+def _transposed_shape(node: Node, inferred: KnownShape) -> KnownShape:
+    """Return the shape of a transposed convolution: inference knows no told size below the
+    operand's, nor that of SAME with more added."""
+    assert inferred
+    sizes: Any = inferred[2:]
+    if node.attrs.get("auto_pad", "")[:4] == "SAME":
+        strides = _numbers(node, "strides", 1, len(sizes))
+        sizes = map(min, sizes, map(operator.mul, node.shape(0)[2:], strides))
+    return (*inferred[:2], *(node.integers("output_shape") or sizes))
+
+
 rule("Conv", _convolution, partial(_convolution_division, channels=SUMMED))
 # The zero point of weights may be one for each channel, as a bias is.
 rule("ConvInteger", _convolution, partial(_convolution_division, bias=3))
@@ -562,6 +575,7 @@ rule(
     "ConvTranspose",
     partial(_convolution, transposed=True),
     partial(_convolution_division, transposed=True),
+    corrected=_transposed_shape,
 )
 rule("CausalConvWithState", _causal)
 rule("AveragePool MaxPool LpPool", _pool, _pool_division)

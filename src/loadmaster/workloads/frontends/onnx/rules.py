@@ -330,6 +330,9 @@ WHOLE = Division()
 WorkRule = Callable[[Node], Work]
 DivisionRule = Callable[[Node], Division]
 ShapeRule = Callable[[Node], list[Result]]
+KnownShape = tuple[int | None, ...] | None
+"""A shape as far as it is known: None without a rank, and for unknown dimensions."""
+ShapeCorrection = Callable[[Node, KnownShape], KnownShape]
 ViewTest = Callable[[Node, Value], bool]
 
 
@@ -341,13 +344,15 @@ class Rule:
     tells whether a node with as many elements as its first operand only renames them. Constants
     among the operands ``planning`` are not read later. ``shapes`` are those of the first outputs;
     without them the standard operator ``like`` it, or of its name, has the same with these
-    ``operands``.
+    ``operands``. ``corrected`` is the shape of the first output, given what inference says of it,
+    where that is not what runs.
     """
 
     work: WorkRule
     division: DivisionRule | None = None
     view: ViewTest | None = None
     shapes: ShapeRule | None = None
+    corrected: ShapeCorrection | None = None
     planning: tuple[int, ...] = ()
     like: str = ""
     operands: Container[int] = EVERY

@@ -8,7 +8,6 @@ Types are not checked, because shapes do not depend on them.
 
 from __future__ import annotations
 
-import operator
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,18 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import numpy as np
 import onnx
 from onnx import defs, shape_inference
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.elementwise import stated_scales
 from loadmaster.workloads.frontends.onnx.operators import has_channels_last, moved_channels, rule_of
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
 from loadmaster.workloads.frontends.onnx.rules import (
     DTYPE_NUMBERS,
     MICROSOFT,
     NCHWC,
+    KnownShape,
     Node,
     Shape,
     Value,
@@ -52,7 +50,7 @@ class DimensionSizes:
         """Whether a batch that the file fixes is replaced by another."""
         return self.batch != self.old_batch
 
-    def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
+    def declared(self, tensor: str, info: onnx.TypeProto) -> KnownShape:
         """Return the shape that the file notes for a tensor, with a replaced batch; ``None``
         without a rank. A size below one in the file counts as unknown."""
         kind = tensor_type(info)
@@ -248,7 +246,7 @@ class Guess:
     """
 
     dtype: str = ""
-    shape: tuple[int | None, ...] | None = None
+    shape: KnownShape = None
     problem: str = ""
     tensor: bool = True
 
@@ -304,9 +302,9 @@ class Shapes:
     def _infer(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> dict[str, Guess]:
         """Return the shapes and types of a node's results, by name: from its rule, else from the
         onnx package's inference on a network of this node alone. Empty for unknown operators."""
-        shapes = rule_of(proto.domain, proto.op_type).shapes
-        if shapes is not None:
-            results = zip(proto.output, shapes(node), strict=False)
+        rule = rule_of(proto.domain, proto.op_type)
+        if rule.shapes is not None:
+            results = zip(proto.output, rule.shapes(node), strict=False)
             return {name: Guess(dtype, shape) for name, (dtype, shape) in results}
         schema = _schema(proto.op_type, proto.domain, self.opset(proto.domain))
         if schema is None:
@@ -341,22 +339,9 @@ class Shapes:
         model = onnx.helper.make_model(graph, opset_imports=opsets)
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
-        sizes: Any
-        if node.kind == "ConvTranspose":
-            # Inference knows no told size below the operand's, nor that of SAME with more added.
+        if rule.corrected is not None:
             (name, guess), *_ = found.items()
-            assert guess.shape
-            sizes = guess.shape[2:]
-            if node.attrs.get("auto_pad", "")[:4] == "SAME":
-                strides = node.integers("strides") or [1] * LARGEST_RANK
-                sizes = map(min, sizes, map(operator.mul, node.shape(0)[2:], strides))
-            sizes = node.integers("output_shape") or sizes
-            found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
-        if node.kind in ("Resize", "Upsample") and (scales := stated_scales(node)):
-            # Inference multiplies by scales that are not rounded to single precision.
-            sizes = np.array(node.shape(0), np.float32) * np.array(scales, np.float32)
-            (name, guess), *_ = found.items()
-            found[name] = replace(guess, shape=tuple(sizes.astype(int).tolist()))
+            found[name] = replace(guess, shape=rule.corrected(node, guess.shape))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:
@@ -491,9 +476,7 @@ def _guess(name: str, info: onnx.TypeProto) -> Guess:
     )
 
 
-def _fill(
-    shape: tuple[int | None, ...] | None, noted: tuple[int | None, ...] | None
-) -> tuple[int | None, ...] | None:
+def _fill(shape: KnownShape, noted: KnownShape) -> KnownShape:
     """``shape`` with its gaps filled from ``noted`` where both have the same rank."""
     if shape is None or noted is None or len(shape) != len(noted):
         return shape if shape is not None else noted
