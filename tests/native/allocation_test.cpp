@@ -9,19 +9,19 @@
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "checks.hpp"
+#include "common/limits.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <random>
 #include <tuple>
 
+using namespace loadmaster;
 using namespace loadmaster::allocation;
 
 namespace {
 
 using Int = std::int64_t;
-constexpr double kForever = std::numeric_limits<double>::infinity();
 
 // Buffers that own their arrays.
 struct Set {
@@ -90,12 +90,12 @@ Set tiling(std::size_t count, Int height, std::uint64_t seed) {
 }
 
 Answer fit_within(const Set &set, Int capacity, const Settings &settings = {}) {
-    Budget budget(200'000, kForever, nullptr);
+    Budget budget(200'000, kInfinite, nullptr);
     return fit(set.buffers(), {}, capacity, settings, budget);
 }
 
 Answer smallest(const Set &set, const Settings &settings = {}) {
-    Budget budget(200'000, kForever, nullptr);
+    Budget budget(200'000, kInfinite, nullptr);
     return minimise(set.buffers(), {}, settings, budget);
 }
 
@@ -160,7 +160,7 @@ TEST("pinned buffers that overlap have no packing") {
     set.add(2, 6, 8, 1, 7);
     CHECK(smallest(set).status == Status::infeasible);
     const std::vector<Int> order{0, 1};
-    CHECK(!place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max()).packed);
+    CHECK(!place_in_order(set.buffers(), order, false, kUnlimited).packed);
 }
 
 TEST("a buffer leaves room during its gap") {
@@ -190,7 +190,7 @@ TEST("TelaMalloc packs tilings, and no set beyond its capacity") {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         const Set set = tiling(40, 1000, seed);
         for (Int capacity : {Int{1000}, Int{999}}) {
-            Budget budget(-1, kForever, nullptr);
+            Budget budget(-1, kInfinite, nullptr);
             TelamallocOptions options;
             options.steps = 20'000;
             Telamalloc search(set.buffers(), capacity, options, budget);
@@ -209,7 +209,7 @@ TEST("TelaMalloc packs with every feature switched off") {
             &TelamallocFeatures::propagate, &TelamallocFeatures::jump,
             &TelamallocFeatures::prioritise, &TelamallocFeatures::unstick,
             &TelamallocFeatures::lowest}) {
-        Budget budget(-1, kForever, nullptr);
+        Budget budget(-1, kInfinite, nullptr);
         TelamallocOptions options;
         options.features.*feature = false;
         options.steps = 20'000;
@@ -252,7 +252,7 @@ TEST("thousands of buffers come within 4 % of the load") {
         set.add(from, from + 1 + static_cast<Int>(random() % 300),
             1 + static_cast<Int>(random() % 65536));
     }
-    Budget budget(-1, kForever, nullptr);
+    Budget budget(-1, kInfinite, nullptr);
     const Int bound = simple_bound(set.buffers());
     const Greedy greedy = best_first_fit(set.buffers(), {}, bound, budget);
     CHECK(greedy.packed && set.valid(greedy.offset, greedy.peak));
@@ -306,11 +306,10 @@ TEST("ever lower ceilings move what lies above them, whatever it demands, but no
             std::iota(all.begin(), all.end(), 0);
             return all;
         }();
-        const Greedy start =
-            place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
+        const Greedy start = place_in_order(set.buffers(), order, false, kUnlimited);
         CHECK(start.packed && set.valid(start.offset, start.peak));
         for (const Ejections ejections : {Ejections::largest_first, Ejections::at_random}) {
-            Budget budget(-1, kForever, nullptr);
+            Budget budget(-1, kInfinite, nullptr);
             const std::vector<Int> lower = lower_ceilings(set.buffers(), start.offset,
                 load_bound(set.buffers()).bytes, ejections, seed, 1'000'000, budget);
             const Int peak = peak_of(set.buffers(), lower);
@@ -332,10 +331,9 @@ TEST("in dense sets ejections at random end lower than those of the largest firs
             std::iota(all.begin(), all.end(), 0);
             return all;
         }();
-        const Greedy start =
-            place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
+        const Greedy start = place_in_order(set.buffers(), order, false, kUnlimited);
         for (const Ejections ejections : {Ejections::largest_first, Ejections::at_random}) {
-            Budget budget(-1, kForever, nullptr);
+            Budget budget(-1, kInfinite, nullptr);
             const std::vector<Int> lower = lower_ceilings(
                 set.buffers(), start.offset, 100'000, ejections, seed, 8'000'000, budget);
             (ejections == Ejections::at_random ? random : largest) +=
@@ -361,7 +359,7 @@ TEST("a packing of blocks is one of the buffers, and their load stays below the 
         const Blocks blocks(set.buffers(), {ceiling, 0.4, seed});
         CHECK(blocks.buffers().count() < set.buffers().count() &&
             load_bound(blocks.buffers()).bytes <= ceiling);
-        Budget budget(-1, kForever, nullptr);
+        Budget budget(-1, kInfinite, nullptr);
         const Greedy packed = best_first_fit(blocks.buffers(), {}, 0, budget);
         if (packed.packed) CHECK(set.valid(blocks.offsets(packed.offset), packed.peak));
     }
@@ -387,7 +385,7 @@ TEST("dense sets whose ends do not line up are packed by blocks, alike on any nu
 
 TEST("a node budget ends a search without a claim") {
     const Set set = tiling(120, 100'000, 9);
-    Budget budget(50, kForever, nullptr);
+    Budget budget(50, kInfinite, nullptr);
     const Answer answer = fit(set.buffers(), {}, 100'000, {}, budget);
     CHECK(answer.status == Status::unknown || set.valid(answer.offset, 100'000));
     CHECK(budget.nodes() <= 50);

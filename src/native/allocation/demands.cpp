@@ -1,6 +1,7 @@
 #include "allocation/demands.hpp"
 
 #include "allocation/reduction.hpp"
+#include "common/limits.hpp"
 #include "common/require.hpp"
 
 #include <algorithm>
@@ -16,10 +17,8 @@ namespace {
 
 using Int = std::int64_t;
 
-// Sizes, alignments, shifts and the highest pin together may not exceed this, so that no sum of
-// them overflows.
-constexpr Int kLargestTotal = Int{1} << 62;
-
+// Sizes, alignments, shifts and the highest pin together are limited, so that no sum of them
+// overflows.
 void add_bytes(Int &sum, Int bytes) {
     if (bytes > kLargestTotal - sum)
         throw std::overflow_error("sizes: more than 2^62 bytes in all, with alignments and pins");

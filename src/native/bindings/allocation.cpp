@@ -21,7 +21,6 @@ using namespace loadmaster::allocation;
 namespace {
 
 using Reals = Array<double, 1>;
-constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
 
 // Results as Python sees them.
 struct Packed {

@@ -21,8 +21,6 @@ using Flags = Array<std::uint8_t, 1>;
 using Floats = Array<double, 1>;
 using Table = Array<double, 2>;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
-
 void require_index(
     std::span<const std::int64_t> values, std::int64_t low, std::size_t limit, const char *what) {
     for (std::int64_t value : values)
@@ -86,9 +84,9 @@ class JointProblem {
         require(std::is_sorted(row_job.data(), row_job.data() + rows), "row_job: must be sorted");
         require_index(view(row_tensor), 0, tensors, "row_tensor: names no tensor");
         require_index(view(producer), -1, jobs, "producer: names no job");
-        require_below(view(bytes), kMostBytes, "bytes: must not be negative");
-        require_below(view(padded_bytes), kMostBytes, "padded_bytes: must not be negative");
-        require_below(view(moved), kMostBytes, "moved: must not be negative");
+        require_below(view(bytes), kLargestTotal, "bytes: must not be negative");
+        require_below(view(padded_bytes), kLargestTotal, "padded_bytes: must not be negative");
+        require_below(view(moved), kLargestTotal, "moved: must not be negative");
         require_below(view(release), std::int64_t{1} << 53,
             "release: must lie between 0 and 2^53 picoseconds");
         require_below(view(available), std::int64_t{1} << 53,

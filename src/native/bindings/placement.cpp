@@ -21,7 +21,6 @@ namespace {
 using Ints = Array<std::int64_t, 1>;
 using Floats = Array<double, 1>;
 using Bits = Array<std::uint8_t, 1>;
-constexpr std::int64_t kLargest = std::int64_t{1} << 62;
 
 void require_seconds(std::span<const double> seconds, bool finite, const char *what) {
     for (double value : seconds) require(value >= 0 && (!finite || value < 1e15), what);
@@ -148,7 +147,7 @@ class PlacementProblem {
         Schedule schedule(t_, k_, engines.links);
         require(schedule.list(paths.views()), "paths: exceed a limit");
         check(schedule, offsets);
-        require(alignment >= 1 && capacity >= 0 && capacity <= kLargest,
+        require(alignment >= 1 && capacity >= 0 && capacity <= kLargestTotal,
             "capacity, alignment: out of range");
         allocation::Budget budget = budget_of(nodes, seconds);
         FoundOffsets found;
@@ -213,7 +212,7 @@ class PlacementProblem {
         require(offsets.size() == schedule.blocks().size(),
             "offsets: must have an element per stay and kernel");
         for (std::int64_t offset : view(offsets))
-            require(offset >= 0 && offset <= kLargest, "offsets: out of range");
+            require(offset >= 0 && offset <= kLargestTotal, "offsets: out of range");
     }
 
     std::size_t uses() const { return t_.kernel.size(); }
@@ -283,9 +282,9 @@ class PlacementProblem {
         require(k_.workspace.size() == k_.seconds.size(),
             "workspace: must have an element per algorithm");
         for (std::int64_t bytes : k_.limit)
-            require(bytes >= 0 && bytes <= kLargest, "limit: out of range");
+            require(bytes >= 0 && bytes <= kLargestTotal, "limit: out of range");
         for (std::int64_t bytes : k_.workspace)
-            require(bytes >= 0 && bytes <= kLargest, "workspace: out of range");
+            require(bytes >= 0 && bytes <= kLargestTotal, "workspace: out of range");
         require_seconds(k_.seconds, true, "seconds: out of range");
         require_seconds(k_.table, false, "table: must not be negative");
         for (std::size_t i : indices(kernels)) {
@@ -315,7 +314,8 @@ class PlacementProblem {
         std::int64_t sum = 0;
         for (std::size_t i : indices(tensors)) {
             require(t_.live_range[i] <= 3, "live_range: out of range");
-            require(t_.size[i] >= 0 && t_.size[i] <= kLargest - sum, "size: together at most 2^62");
+            require(t_.size[i] >= 0 && t_.size[i] <= kLargestTotal - sum,
+                "size: together at most 2^62");
             sum += t_.size[i];
             for (std::int64_t u = t_.first[i] + 1; u < t_.first[i + 1]; ++u)
                 require(t_.kernel[u] > t_.kernel[u - 1], "kernel: uses must be in order");

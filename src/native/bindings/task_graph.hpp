@@ -30,11 +30,8 @@ class TaskGraph {
   public:
     TaskGraph(Array<std::int64_t, 1> first, Array<std::int64_t, 1> next)
         : first_(first), next_(next) {
-        require(first.size() >= 1 && first.data()[0] == 0, "first: must start with 0");
-        for (std::size_t i = 1; i < first.size(); ++i)
-            require(first.data()[i] >= first.data()[i - 1], "first: must not decrease");
-        require(first.data()[first.size() - 1] == std::ssize(next),
-            "first: must end with the length of next");
+        require(first.size() >= 1, "first: must start with 0");
+        require_rows(first, tasks(), next.size(), "first: must rise from 0 to the length of next");
         require_below(view(next), successors().tasks(), "next: names no task");
     }
     Successors successors() const { return {view(first_), view(next_)}; }

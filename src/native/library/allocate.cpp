@@ -5,6 +5,7 @@
 #include "allocation/policy.hpp"
 #include "allocation/verify.hpp"
 #include "common/deep_thread.hpp"
+#include "common/limits.hpp"
 #include "common/require.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <string>
 
 using namespace loadmaster::allocation;
+using loadmaster::kLargestTotal;
 using loadmaster::require;
 
 namespace {
@@ -24,7 +26,6 @@ namespace {
 constexpr std::size_t kMessage = sizeof(loadmaster_result::message);
 // So many buffers are searched on the stack of the caller, which is sooner there than a thread.
 constexpr std::size_t kShallow = 64;
-constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
 
 void require_arrays(const loadmaster_problem &problem) {
     require(
@@ -37,7 +38,7 @@ void require_arrays(const loadmaster_problem &problem) {
     require(problem.conflicts || problem.conflict_count == 0, "problem: conflicts is null");
     require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40),
         "problem: alignment must be from 0 to 2^40");
-    require(problem.capacity >= 0 && problem.capacity < kFarthest,
+    require(problem.capacity >= 0 && problem.capacity < kLargestTotal,
         "problem: capacity must be from 0 to 2^62");
 }
 
@@ -84,7 +85,8 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     for (std::size_t b = 0; b < problem.buffer_count; ++b) {
         const loadmaster_buffer &buffer = problem.buffers[b];
         if (buffer.group == 0) continue;
-        require(buffer.shift >= 0 && buffer.shift < kFarthest, b, "shift: must be from 0 to 2^62");
+        require(
+            buffer.shift >= 0 && buffer.shift < kLargestTotal, b, "shift: must be from 0 to 2^62");
         const auto [at, fresh] = number.try_emplace(buffer.group, demands.aliases.size());
         if (fresh) demands.aliases.emplace_back(), lowest.push_back(buffer.shift);
         demands.aliases[at->second].push_back({static_cast<std::int64_t>(b), buffer.shift});
@@ -93,17 +95,18 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     auto gap = gaps.data(), end = gaps.data() + gaps.size();
     for (std::size_t b = 0; b < problem.buffer_count; ++b) {
         const loadmaster_buffer &buffer = problem.buffers[b];
-        require(buffer.size >= 0 && buffer.size < kFarthest, b, "size: must be from 0 to 2^62");
-        require(buffer.alignment >= 0 && buffer.alignment < kFarthest, b,
+        require(buffer.size >= 0 && buffer.size < kLargestTotal, b, "size: must be from 0 to 2^62");
+        require(buffer.alignment >= 0 && buffer.alignment < kLargestTotal, b,
             "alignment: must be from 0 to 2^62");
-        require(-kFarthest < buffer.start && buffer.start <= buffer.end && buffer.end < kFarthest,
+        require(-kLargestTotal < buffer.start && buffer.start <= buffer.end &&
+                buffer.end < kLargestTotal,
             b, "start, end: out of range, or end before start");
-        require(!buffer.pinned || (buffer.offset >= 0 && buffer.offset < kFarthest), b,
+        require(!buffer.pinned || (buffer.offset >= 0 && buffer.offset < kLargestTotal), b,
             "offset: must be from 0 to 2^62");
         const bool within = buffer.group != 0 && buffer.shift > lowest[number[buffer.group]];
         const std::int64_t own = std::max<std::int64_t>(buffer.alignment, 1),
                            factor = within ? 1 : common / std::gcd(own, common);
-        require(own < kFarthest / factor, b,
+        require(own < kLargestTotal / factor, b,
             "alignment: no common multiple with that of all buffers below 2^62");
         owned.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
         const auto first = gap;
