@@ -8,6 +8,7 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.command_line import names, printed, ran, refused, run
@@ -250,6 +251,12 @@ def test_ctrl_c_twice_is_ctrl_c(monkeypatch):
     monkeypatch.setattr(main, "say", say)
     result = run(SQUEEZENET)
     assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+
+
+def test_an_interrupt_in_a_callback_whose_errors_are_dropped_comes_again():
+    main._interrupt_again(SimpleNamespace(exc_value=KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(20)
 
 
 def test_a_time_limit_counts_from_the_start_of_the_program(monkeypatch):

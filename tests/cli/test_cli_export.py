@@ -79,23 +79,37 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_
 ):
     monkeypatch.setattr(why, "_remedies", lambda *_: ())
     log, source, out = (tmp_path / name for name in ("log.txt", "plan.cc", "planned.tflite"))
-    log.write_text(log_of("e (id=14): size=2048, offset=0, first_used=3 last_used=3"))
+    scratch = [
+        f"{number % 10} (id={number}): size={size}, offset=0, first_used=3 last_used=3"
+        for number, size in ((14, 0), (15, 2048))
+    ]
+    log.write_text(log_of("\n".join(scratch)))
     command = ("export tflite", MODEL, "--out", out, "--scratch", log, "--c-struct", source)
     shown = printed(command)
-    assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
+    assert shown["scratch_buffers"] == [
+        {"name": "scratch 14", "bytes": 0},
+        {"name": "scratch 15", "bytes": 2048},
+    ]
     assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
     assert shown["files"] == [str(out), str(source)]
-    assert len(re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)) == 15
-    assert "kWakeWordsPlan = {\n    15," in source.read_text()
+    assert len(re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)) == 16
+    assert "kWakeWordsPlan = {\n    16," in source.read_text()
     header = tmp_path / "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
     header.parent.mkdir(parents=True)
     header.write_text(
         "#include <cstdint>\nstruct BufferDescriptor { int32_t offset; };\n"
         "struct BufferPlan { int32_t buffer_count; BufferDescriptor buffer_plan_entries[]; };\n"
     )
-    compiler = ["g++", "-std=c++17", "-fsyntax-only", "-I", tmp_path, source]
+    user = tmp_path / "user.cc"
+    user.write_text(
+        '#include "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"\n'
+        "extern const struct BufferPlan kWakeWordsPlan;\n"
+        "int main() { return kWakeWordsPlan.buffer_count != 16; }\n"
+    )
+    compiler = ["g++", "-std=c++17", "-I", tmp_path, source, user, "-o", tmp_path / "user"]
     built = subprocess.run(compiler, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    assert subprocess.run([tmp_path / "user"], check=False).returncode == 0
 
 
 def test_logs_of_something_else_are_refused(tmp_path):

@@ -160,8 +160,8 @@ class OutputDirectory:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 
     def publish(self) -> list[Path]:
-        """Move all files of the draft into place and return their paths; if one cannot be moved,
-        none is."""
+        """Move all files of the draft into place and return their paths; none is moved where a
+        directory is in the way."""
         names = sorted(file.name for file in self.draft.iterdir())
         for name in names:
             _require_no_input(self.final / name)

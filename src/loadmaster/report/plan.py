@@ -173,7 +173,7 @@ def _what_if(plan: PlanRecord, changes: Sequence[Change]) -> Table:
         found, beside, base = "does not fit", "", changes[0].value
         if change.value is not None:
             found = figures.objective_text(plan, change.value)
-            beside = f"{change.value / base - 1:+.1%}" if base else ""
+            beside = f"{change.value / base - 1:+z.1%}" if base else ""
         if change.missed:
             found += f", {plural(change.missed, 'deadline')} missed"
         name = figures.objective_name(plan).capitalize()

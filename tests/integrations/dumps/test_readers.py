@@ -174,6 +174,32 @@ def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path):
     assert compare(arena).verdict == "the dump does not say what is taken"
 
 
+def test_slices_of_iree_may_be_aligned_to_less_than_its_default(tmp_path):
+    """With --iree-stream-resource-min-offset-alignment=16; the file begins with a byte order
+    mark."""
+    body = """// -----// IR Dump {0} LayoutSlicesPass: iree-stream-layout-slices //----- //
+util.func public @f(%arg0: index) {{
+  %c16 = arith.constant 16 : index
+  %c48 = arith.constant 48 : index
+{1}  util.return
+}}
+
+"""
+    pack = """  %0:3 = stream.resource.pack slices({
+    [0, 2] = %c16,
+    [1, 3] = %c48
+  }) : index
+  "use"(%0#0, %0#1, %0#2) : (index, index, index) -> ()
+"""
+    constants = "".join(f"  %c{n}_0 = arith.constant {n} : index\n" for n in (0, 16, 64))
+    placed = f'{constants}  "use"(%c64_0, %c0_0, %c16_0) : (index, index, index) -> ()\n'
+    text = body.format("Before", pack) + body.format("After", placed)
+    path = tmp_path / "iree.txt"
+    path.write_text(text, encoding="utf-8-sig")
+    (arena,) = read("iree", path)
+    assert (arena.taken, arena.stated, compare(arena).verdict) == (64, 64, "at the floor")
+
+
 def test_a_percent_sign_without_a_name_after_the_pass_of_iree_is_another_text(tmp_path):
     path = tmp_path / "dump.txt"
     path.write_text(REAL["iree"].read_text().replace("util.return %10 :", "util.return % :"))

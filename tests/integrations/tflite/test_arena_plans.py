@@ -212,6 +212,18 @@ def in_place_models():
     return made
 
 
+def test_no_kernel_in_place_changes_the_width_of_elements():
+    """Sizes that are equal once they are rounded up are not equal."""
+    model, main = started()
+    narrow = main.out("RELU", [main.input("1x4", "int8")], dtype="int8")
+    wide = main.tensor("1x4")
+    main.op("DEQUANTIZE", [narrow], [wide])
+    main.outputs = [main.out("TANH", [wide])]
+    parsed = parse_model(model.bytes())
+    kernels = frozenset(("RELU", "DEQUANTIZE", "TANH"))
+    assert list(in_place_pairs(parsed, lifetimes(parsed), kernels)) == [(0, 1), (2, 3)]
+
+
 def test_every_operator_that_is_said_to_work_in_place_does():
     for kind, data in in_place_models().items():
         plan, file = planned(data, UNKNOWN, frozenset((kind, "SQUARE")))

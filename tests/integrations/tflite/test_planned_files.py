@@ -13,7 +13,12 @@ import loadmaster as lm
 from loadmaster.core.files import replace_files
 from loadmaster.integrations.tflite import scratch as probing
 from loadmaster.integrations.tflite.arena import TensorArena
-from loadmaster.integrations.tflite.export import export_model, model_files, tflite_problem
+from loadmaster.integrations.tflite.export import (
+    buffer_plan,
+    export_model,
+    model_files,
+    tflite_problem,
+)
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets, with_plan
@@ -65,6 +70,41 @@ def chain(offsets):
     main.outputs = [value]
     model.note("OfflineMemoryAllocation", plan_bytes(offsets))
     return model.bytes()
+
+
+def with_planned_variable(result=-1):
+    """The state of an SVDF, 512 bytes, at the bottom of the arena."""
+    model, main = started()
+    source = main.input("1x64")
+    weights = [main.tensor(shape, data=0.1) for shape in ("8x64", "8x16", "8")]
+    state = main.tensor("1x128", variable=True)
+    value = main.out("TANH", [source])
+    filtered = main.out("SVDF", [value, *weights, state], (1, 8), {0: 1, 1: 0})
+    main.outputs = [main.out("TANH", [filtered])]
+    offsets = [512, -1, -1, -1, 0, result, 1024, 1056]
+    model.note("OfflineMemoryAllocation", plan_bytes(offsets))
+    return model.bytes()
+
+
+def test_a_variable_with_an_address_keeps_its_bytes_between_inferences(tmp_path):
+    data = with_planned_variable()
+    exported = export_model(saved(tmp_path, data))
+    planned = planned_offsets(parse_model(exported.data))
+    assert (planned[4], planned[5] >= 512) == (0, True)
+    assert (exported.plan.fixed, exported.plan.head) == (4, exported.after.head)
+    assert same_outputs(data, exported.data)
+    # TFLM counts it up to its last use only.
+    problem = tflite_problem(saved(tmp_path, data))
+    _, lower, upper, *_ = problem.parts
+    state = problem.ids.index("t4")
+    assert (lower[state], upper[state]) == (lower.min(), upper.max())
+
+
+def test_a_plan_in_c_is_not_for_files_that_hold_a_plan(tmp_path):
+    """TFLM's shim refuses their addresses."""
+    exported = export_model(saved(tmp_path, chain([-1] * 4 + [0])), scratch="none")
+    with pytest.raises(lm.AllocationError, match="--c-struct is for files without a plan"):
+        buffer_plan(exported)
 
 
 def test_tensors_without_an_address_are_planned_around_those_with_one(tmp_path):

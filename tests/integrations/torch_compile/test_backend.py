@@ -8,6 +8,7 @@ import torch
 from tests.support.compiled import fit, grads, same, with_plan, without_plan
 from tests.support.modules import Parts
 from torch import nn
+from torch.autograd import forward_ad
 
 import loadmaster as lm
 from loadmaster.core.errors import BudgetError, LoadmasterError
@@ -208,6 +209,35 @@ def test_gradients_that_are_negated_when_they_are_read():
     lazy = torch.conj(torch.randn(4, 32, dtype=torch.cfloat)).imag
     seen = [torch.autograd.grad(one(x), layer.weight, lazy)[0] for one in (call, layer)]
     assert torch.equal(*seen)
+
+
+@pytest.mark.parametrize("budget", [None, "1 GiB"])
+def test_forward_mode_differentiation_runs_without_a_plan(budget):
+    module, x, tangent = nn.Linear(64, 64), torch.randn(4, 64), torch.randn(4, 64)
+    call = torch.compile(module, backend="loadmaster", options={"fast_memory": budget})
+    with torch.no_grad(), forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        seen, right = (forward_ad.unpack_dual(one(dual)).tangent for one in (call, module))
+        assert torch.equal(seen, right)
+        assert torch.equal(call(x), module(x))
+    assert lm.summary(call).fallbacks
+
+
+def test_tangents_within_a_compiled_function():
+    """A product with tangents of zeros is captured with tensors that have no memory."""
+    module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+    given = (torch.randn(4, 64),), (torch.randn(4, 64),)
+    call = torch.compile(lambda: torch.func.jvp(module, *given), backend="loadmaster")
+    assert all(map(torch.equal, call(), torch.func.jvp(module, *given)))
+
+
+def test_gradients_of_several_results_at_once_are_refused():
+    call = torch.compile(nn.Linear(64, 64), backend="loadmaster")
+    result = call(torch.randn(4, 64))
+    with pytest.raises(lm.LoadmasterError, match="leave is_grads_batched out"):
+        torch.autograd.grad(
+            result, list(call.parameters()), torch.randn(3, 4, 64), is_grads_batched=True
+        )
 
 
 def test_parameters_that_no_graph_uses_are_told():

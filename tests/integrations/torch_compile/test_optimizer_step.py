@@ -340,6 +340,19 @@ def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next
     loop.step(1)
 
 
+def test_gradients_of_a_step_that_has_failed_do_not_come_back():
+    loop = Loop(share=0.5)
+    loop.step(0)
+    loop.call(tokens(1)).backward()
+    small = min(loop.module.parameters(), key=lambda p: p.nbytes)
+    small.grad = small.grad.to_sparse()
+    with pytest.raises(RuntimeError, match="sparse"):
+        loop.optimizer.step()
+    loop.optimizer.zero_grad()
+    loop.optimizer.step()
+    assert all(p.grad is None for p in loop.module.parameters())
+
+
 @pytest.mark.parametrize("option", [False, True])
 def test_state_that_the_caller_refers_to_stays_that_of_the_optimizer(option):
     module, seen = network(), []

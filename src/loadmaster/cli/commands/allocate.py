@@ -118,7 +118,7 @@ def allocate_command(
         if memory:
             raise AllocationError(
                 "--memory with --from: write the buffers of one arena with --out, and give that"
-                " file with --memory"
+                " file, without its column offset, with --memory"
             )
         options |= {"capacity": room, "alignment": step}
         _compare(buffers, planner, arena, folder, name, options, output)
@@ -233,6 +233,6 @@ def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list
     if writes and len(arenas[0].problem.in_place):
         raise AllocationError(
             f"--out: {path} has kernels that may write over an operand, which its columns cannot"
-            " say: use --json"
+            " say: leave --out out"
         )
     return arenas

@@ -34,9 +34,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a dump; bytes that are not UTF-8 are replaced. Raises the errors of
-    `read_bytes`."""
-    return read_bytes(path).decode("utf-8", "replace")
+    """Return the text of a dump without a byte order mark; bytes that are not UTF-8 are replaced.
+    Raises the errors of `read_bytes`."""
+    return read_bytes(path).decode("utf-8-sig", "replace")
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:

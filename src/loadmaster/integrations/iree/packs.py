@@ -31,8 +31,8 @@ _END = re.compile(r"\s*\}\) : index\s*$")
 
 
 class IreeSlice(NamedTuple):
-    """A slice, alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up as
-    IREE does."""
+    """A slice, alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, which IREE
+    rounds up to its alignment."""
 
     first: int
     last: int
@@ -106,7 +106,7 @@ def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
 
 
 def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> IreeSlice:
-    """Return the slice that a line describes, with its size rounded up to IREE's alignment."""
+    """Return the slice that a line describes."""
     match = _SLICE.match(line)
     assert match is not None
     first, last = int(match[1]), int(match[2])
@@ -116,9 +116,8 @@ def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> Ir
             " only static shapes can be planned"
         )
     size = constants[match[3]]
-    rounded = -(-size // ALIGNMENT) * ALIGNMENT
-    if last < first or size < 0 or max(last, rounded) >= WHOLE_LIMIT:
+    if last < first or size < 0 or max(last, size + ALIGNMENT) >= WHOLE_LIMIT:
         raise AllocationError(
             f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged"
         )
-    return IreeSlice(first, last, rounded)
+    return IreeSlice(first, last, size)

@@ -20,7 +20,13 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
-from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaBuffer, Lifetimes
+from loadmaster.integrations.tflite.lifetimes import (
+    LARGEST_OFFSET,
+    NEVER,
+    UNIT,
+    ArenaBuffer,
+    Lifetimes,
+)
 from loadmaster.integrations.tflite.scratch import Scratch
 
 
@@ -130,9 +136,11 @@ def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
+    last = max((owner.span[1] for owner in arena.owners), default=0)
+    owners = [replace(o, span=(NEVER, last)) if o.lasts else o for o in arena.owners]
     buffers = []
-    covers, covered = _covers_of(arena.found.tensors)
-    for position, owner in enumerate(arena.owners):
+    covers, covered = _covers_of(owners[: len(arena.found.tensors)])
+    for position, owner in enumerate(owners):
         step = alignment if position < len(arena.found.tensors) else UNIT
         step = step if owner.offset is None else 1
         first, last = owner.span

@@ -27,10 +27,12 @@ from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model
 
 _TEMPLATE = """\
 // Written by Loadmaster for {title}: {head} bytes of arena.
+// For the file as it was: TFLM's NonPersistentMemoryPlannerShim refuses files that hold a plan.
 // Planned tensors in the order of the file, then scratch buffers in the order in which kernels ask
 // for them.
 #include "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
 
+extern const struct BufferPlan k{symbol}Plan;
 const struct BufferPlan k{symbol}Plan = {{
     {count},
     {{
@@ -46,8 +48,14 @@ def buffer_plan(model: ExportedModel) -> str:
     Raises
     ------
     AllocationError
-        If the single scratch buffers are unknown; probing gives only their sum for each operator.
+        If the single scratch buffers are unknown, as probing gives only their sum for each
+        operator, or the file holds addresses, which TFLM's shim refuses.
     """
+    if model.plan.fixed:
+        raise AllocationError(
+            f"{model.name}: --c-struct is for files without a plan, which TFLM's shim refuses:"
+            " convert the model again, without it"
+        )
     scratch = model.arena.scratch
     if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
         raise AllocationError(

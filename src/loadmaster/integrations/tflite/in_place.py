@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
-from loadmaster.integrations.tflite.lifetimes import Lifetimes
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, element_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import OPERATORS
 
@@ -63,13 +63,14 @@ def in_place_pairs(
             if source is None or result is None or operand in subgraph.outputs:
                 continue
             one, other = found.tensors[source], found.tensors[result]
+            read, written = subgraph.tensors[operand], subgraph.tensors[made]
             if (
                 operand != made
                 and one.offset is None
                 and other.offset is None
                 and one.span[1] == visit.span[1]
                 and other.span[0] == visit.span[0]
-                and subgraph.tensors[operand].count == subgraph.tensors[made].count
-                and one.bytes == other.bytes
+                and read.count == written.count
+                and element_bytes(read) == element_bytes(written)
             ):
                 yield source, result

@@ -45,7 +45,8 @@ class ArenaBuffer:
     """A tensor in the arena, or a scratch buffer of an operator.
 
     ``bytes`` are rounded up to :data:`UNIT`. Of a tensor, ``number`` counts the tensors of all
-    subgraphs in order, and ``offset`` is its address in the file's plan; None without one.
+    subgraphs in order, and ``offset`` is its address in the file's plan; None without one. A
+    variable (``lasts``) keeps its bytes between inferences, whatever the span that TFLM counts.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ArenaBuffer:
     span: Span
     number: int = -1
     offset: int | None = None
+    lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +113,19 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
             for output in operator.outputs
         }
         for position, tensor in enumerate(subgraph.tensors):
-            if needs_room(tensor) and position not in handles:
+            # TFLM keeps a variable in the tail, unless the file's plan has an address for it.
+            lasts = tensor.is_variable and tensor.count > 0 and entries[number] != ONLINE
+            if (needs_room(tensor) or lasts) and position not in handles:
                 name = tensor.name or f"tensor {position}"
                 positions[index, position] = len(found)
                 found.append(
                     ArenaBuffer(
                         name if index == 0 else f"{name} of subgraph {index}",
-                        arena_bytes(tensor),
+                        _tensor_bytes(tensor),
                         walk.spans[index][position],
                         number,
                         None if entries[number] == ONLINE else entries[number],
+                        lasts,
                     )
                 )
             number += 1
@@ -166,8 +171,11 @@ def rounded(size: int) -> int:
 def arena_bytes(tensor: TensorEntry) -> int:
     """Return the bytes of a tensor in the arena, rounded up; 0 if it is not there. Raises
     `ModelError`."""
-    if not needs_room(tensor):
-        return 0
+    return _tensor_bytes(tensor) if needs_room(tensor) else 0
+
+
+def _tensor_bytes(tensor: TensorEntry) -> int:
+    """Return the bytes of a tensor, rounded up. Raises `ModelError`."""
     size = rounded(element_bytes(tensor) * tensor.count)
     if size >= LARGEST_OFFSET:
         raise ModelError(

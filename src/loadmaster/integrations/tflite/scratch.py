@@ -87,7 +87,6 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
     rest = [
         ArenaBuffer(f"scratch {number}", line.size, (line.first, line.last))
         for number, line in enumerate(plan[len(tensors) :], len(tensors))
-        if line.size
     ]
     return Scratch(tuple(rest), "log")
 

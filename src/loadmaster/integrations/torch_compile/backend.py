@@ -17,7 +17,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.torch_compile.captured import NotPlannable, is_lazy, name_runs
+from loadmaster.integrations.torch_compile.captured import (
+    NotPlannable,
+    differs_from_storage,
+    name_runs,
+)
 from loadmaster.integrations.torch_compile.compiled_model import (
     CompiledModel,
     Fallback,
@@ -160,7 +164,14 @@ class CompiledGraph:
         """Run the backward part under the plan that ran the forward part, and return its results.
         Raises `LoadmasterError`."""
         session = session_of(arguments)
-        resolved = [one.resolve_conj().resolve_neg() if is_lazy(one) else one for one in arguments]
+        if not all(map(torch._C._has_storage, filter(torch.is_tensor, arguments))):
+            raise LoadmasterError(
+                "a backward pass over several gradients at once: leave is_grads_batched out"
+            )
+        resolved = [
+            one.resolve_conj().resolve_neg() if differs_from_storage(one) else one
+            for one in arguments
+        ]
         return session.second(session, resolved)
 
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:

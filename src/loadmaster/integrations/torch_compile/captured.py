@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 RUN = "loadmaster_run"
@@ -90,10 +91,15 @@ def view_of(tensor: Tensor, storage: int = 0) -> View:
     return View(storage, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
 
-def is_lazy(value: Any) -> bool:
-    """Return whether a tensor is conjugated or negated only when it is read: views that are built
-    on its storage would not be."""
-    return isinstance(value, Tensor) and (value.is_conj() or value.is_neg())
+def differs_from_storage(value: Any) -> bool:
+    """Return whether a tensor is not what a view that is built on its storage is: it is conjugated
+    or negated when it is read, has a tangent (forward-mode differentiation), or has no memory."""
+    return isinstance(value, Tensor) and (
+        value.is_conj()
+        or value.is_neg()
+        or value._is_zerotensor()
+        or unpack_dual(value).tangent is not None
+    )
 
 
 def at_address(address: int, bytes: int, device: torch.device) -> torch.UntypedStorage:
@@ -399,9 +405,9 @@ class _Reader:
 
     def _given(self, node: torch.fx.Node, like: Tensor) -> View:
         """Return the view of a new storage of the caller for a tensor like ``like``; raise
-        NotPlannable if that `is_lazy`."""
-        if is_lazy(like):
-            raise NotPlannable(f"{node.name}, which is conjugated or negated when it is read")
+        NotPlannable if that `differs_from_storage`."""
+        if differs_from_storage(like):
+            raise NotPlannable(f"{node.name}, which is more than the contents of its memory")
         size, stride = ([*map(self._number, some)] for some in (like.shape, like.stride()))
         with self.mode:
             fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
@@ -410,7 +416,7 @@ class _Reader:
     def _view(self, fake: Tensor, name: str, owner: Owner) -> View:
         """Return a tensor as a view of its storage, which is added if new; raise NotPlannable
         unless it is plain, strided and on the graph's device."""
-        if fake.layout is not torch.strided or is_lazy(fake) or fake.is_quantized:
+        if fake.layout is not torch.strided or differs_from_storage(fake) or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
         if fake.device.type not in ("cpu", "cuda") or (
             self.storages and fake.device.type != self.device.type and fake.dim()

@@ -30,7 +30,7 @@ from loadmaster.integrations.torch_compile.captured import (
     Owner,
     View,
     capture,
-    is_lazy,
+    differs_from_storage,
     movable_gradients,
     movable_storages,
     persistent_inputs,
@@ -688,9 +688,9 @@ class PlannedGraph:
         self._shifts: dict[int, int] = {}
 
     def fits(self, shapes: Any, given: Sequence[Any]) -> bool:
-        """Return whether the plan is for these input shapes and for tensors that are not lazy, and
-        each parameter that it may move is still a storage of its own."""
-        return bool(self.shapes == shapes and not any(map(is_lazy, given))) and (
+        """Return whether the plan is for these input shapes and for tensors that do not differ from
+        their storages, and each parameter that it may move is still a storage of its own."""
+        return bool(self.shapes == shapes and not any(map(differs_from_storage, given))) and (
             not self.traced.given
             or self.traced.given.keys() <= whole_inputs(self.traced, given).keys()
         )

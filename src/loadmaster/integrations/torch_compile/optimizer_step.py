@@ -56,6 +56,7 @@ def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
     optimizer. Returns the step's new arguments, None if they do not change."""
     if torch.compiler.is_dynamo_compiling():
         return None
+    _HIDDEN.pop(optimizer, None)  # of a step that has failed
     if _MODELS:
         _check_owner(optimizer)
         if not optimizer._optimizer_step_pre_hooks:  # hooks must get an error for spent gradients

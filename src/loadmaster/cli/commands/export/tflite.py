@@ -51,7 +51,8 @@ def tflite_command(
         option(
             "PLAN.cc",
             OUTPUT,
-            "Write the plan for the NonPersistentMemoryPlannerShim too. Default: no.",
+            "Write the plan for the NonPersistentMemoryPlannerShim too, which runs MODEL as it"
+            " is. Default: no.",
         ),
     ] = None,
     arena: Annotated[

@@ -2,13 +2,14 @@
 `--mlir-print-ir-after=` the same.
 
 Give `--mlir-print-ir-module-scope --mlir-disable-threading --compile-to=stream` as well. Every
-``stream.resource.pack`` is an arena; lifetimes are inclusive and sizes are rounded up to 64.
-Addresses are the constants in the text after the pass that replace the operation's results; without
-that text IREE's own packing is unknown.
+``stream.resource.pack`` is an arena; lifetimes are inclusive and sizes are rounded up to 64, or to
+less where IREE's addresses are multiples of less. Addresses are the constants in the text after the
+pass that replace the operation's results; without that text IREE's own packing is unknown.
 """
 
 from __future__ import annotations
 
+from math import gcd
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
@@ -36,11 +37,14 @@ def read(path: Path) -> list[DumpedArena]:
     arenas = []
     for pack, total, placed in placed_packs(dumps, str(path)):
         offsets = placed or [None] * len(pack.slices)
+        alignment = gcd(ALIGNMENT, total or 0, *(placed or ()))
         buffers = [
-            DumpedBuffer(f"slice {number}", *each, offset)
-            for number, (each, offset) in enumerate(zip(pack.slices, offsets, strict=True), 1)
+            DumpedBuffer(f"slice {number}", first, last, -(-size // alignment) * alignment, offset)
+            for number, ((first, last, size), offset) in enumerate(
+                zip(pack.slices, offsets, strict=True), 1
+            )
         ]
-        arenas.append(arena_of(path, pack.function, buffers, ALIGNMENT, stated=total))
+        arenas.append(arena_of(path, pack.function, buffers, alignment, stated=total))
     if not arenas:
         raise AllocationError(f"{path}: holds no stream.resource.pack: IREE had nothing to pack")
     return arenas
