@@ -21,7 +21,7 @@ from loadmaster.planning.cutting.options import (
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
-from loadmaster.workloads.window import shared, volume
+from loadmaster.workloads.window import common_volume, volume
 
 
 def unlike(cores=3):
@@ -112,7 +112,9 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
             assert isinstance(option.cut, Grid)
             boxes, grids = option.cut.boxes, grids + 1
             assert sum(map(volume, boxes)) == np.prod(option.cut.shape)
-            assert not any(shared(one, other) for i, one in enumerate(boxes) for other in boxes[:i])
+            assert not any(
+                common_volume(one, other) for i, one in enumerate(boxes) for other in boxes[:i]
+            )
             assert option.costs.alone.shape == (len(boxes), len(target.cores))
             cuts = [option.cut if n == number else WHOLE for n in range(len(options))]
             jobs = [job for job in lm.lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]

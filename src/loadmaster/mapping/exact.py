@@ -16,7 +16,7 @@ _MOST_TWO_CLOCKS = 200
 
 def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
     """Exact makespan of one row of queues in seconds; None if computing it would take too long."""
-    two_clocks = bool(group.asked.any()) and not group.every_job_uses_bandwidth
+    two_clocks = bool(group.usable_demand.any()) and not group.every_job_uses_bandwidth
     if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
         return None
     makespan: Fraction = max(simulate(group, queues, Fraction)[1])

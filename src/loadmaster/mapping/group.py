@@ -87,7 +87,7 @@ class Group:
         return np.where(self.allowed, self.latency, 0.0)
 
     @property
-    def asked(self) -> Floats:
+    def usable_demand(self) -> Floats:
         """``demand``, but 0 where a core cannot run a job."""
         return np.where(self.allowed, self.demand, 0.0)
 

@@ -59,7 +59,7 @@ def _search(
     """
     spending = _SPENDING if problem.group.weights[1] else (np.inf,)
     starts = [
-        (rank, problem.spending(extra), waits)
+        (rank, problem.cores_within(extra), waits)
         for rank in problem.ranks()
         for extra in spending
         for waits in (False, True)[: 1 + problem.may_wait]
@@ -172,7 +172,7 @@ class _DispatchProblem:
             end.append(max([release, *(end[before] for before in befores)]) + seconds)
         return max(end) * (1.0 - (self.group.jobs + 10) * 2.0**-52)
 
-    def spending(self, extra: float) -> Mask:
+    def cores_within(self, extra: float) -> Mask:
         """Cores on which jobs take no more than so much above their least energy."""
         if self.group.energy is None or np.isinf(extra):
             return self.group.allowed

@@ -43,7 +43,7 @@ def mini_batches_of(
     ):
         ends[network, number] = max(end, ends.get((network, number), 0.0))
 
-    def served(network: str, number: int, end: float) -> MiniBatch:
+    def mini_batch(network: str, number: int, end: float) -> MiniBatch:
         """Return a mini-batch with its release, end, latency and whether it misses its deadline."""
         timing = timings[network]
         release = timing.period * number
@@ -51,4 +51,4 @@ def mini_batches_of(
         missed = timing.deadline is not None and end - release - timing.deadline > 0.5 / PICOSECONDS
         return MiniBatch(network, number, release, end, end - release, missed)
 
-    return tuple(served(*key, end) for key, end in ends.items())
+    return tuple(mini_batch(*key, end) for key, end in ends.items())

@@ -56,7 +56,7 @@ def makespan_bound(
         (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}"),
     ]
     bounds.append((evaluate(needs, needs.multipliers), "work and traffic"))
-    crowded, crowded_bytes = _crowded(tensors, table, target)
+    crowded, crowded_bytes = _excess_traffic(tensors, table, target)
     least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
     bounds.append(
         (
@@ -282,7 +282,9 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
     return moved / sum(max(m.read_bandwidth, m.write_bandwidth) for m in target.memories)
 
 
-def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
+def _excess_traffic(
+    tensors: Sequence[TensorInstance], table: JobTable, target: Target
+) -> tuple[int, int]:
     """Time of the main link, and bytes, for activations of jobs that do not all fit into the fast
     memory at once.
 

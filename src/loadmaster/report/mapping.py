@@ -24,7 +24,7 @@ from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.text import if_known, percent, plural, reached, search_rows, shortened
+from loadmaster.report.text import gap_text, if_known, percent, plural, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     ALL,
@@ -127,7 +127,7 @@ def mapping_page(
         sections,
         axis,
         f"{first.status}, makespan {format_seconds(first.makespan)},"
-        f" {first.objective} {reached(first.status, first.value, first.lower_bound)}",
+        f" {first.objective} {gap_text(first.status, first.value, first.lower_bound)}",
         lambda: first.as_json()["jobs"],
     )
 

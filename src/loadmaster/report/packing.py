@@ -17,9 +17,9 @@ from loadmaster.report.text import (
     NOTHING,
     clipped,
     exact_bytes,
+    gap_text,
     plural,
     printable,
-    reached,
     search_rows,
     shortened,
 )
@@ -126,7 +126,7 @@ def packing_page(
             memory = {} if memories is None else {"memory": memories[at]}
             yield {"buffer": at, **memory, "offset": offset}
 
-    far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
+    far = "" if value is None else f", {gap_text(answer.status, value, answer.lower_bound)}"
     axis = TimeAxis(1.0)
     if problem is not None:
         first = int(problem.lower.min(initial=0))

@@ -20,10 +20,10 @@ from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import (
     NOTHING,
     clipped,
+    gap_text,
     if_known,
     plural,
     printable,
-    reached,
     search_rows,
 )
 from loadmaster.report.view import (
@@ -123,7 +123,7 @@ def placement_page(
         sections,
         TimeAxis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS]),
         f"{plan.status}, {format_seconds(plan.seconds)},"
-        f" {reached(plan.status, plan.seconds, plan.lower_bound)},"
+        f" {gap_text(plan.status, plan.seconds, plan.lower_bound)},"
         f" {format_bytes(plan.peak_fast)} of fast memory",
         rows,
     )

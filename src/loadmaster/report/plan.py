@@ -12,7 +12,7 @@ from loadmaster.planning.plan_records import PlannedJob, PlanRecord, Rate
 from loadmaster.report import figures, plan_charts
 from loadmaster.report.core_time import core_time, peak_seconds
 from loadmaster.report.cuts import PlanCuts, cuts_of
-from loadmaster.report.text import if_known, percent, plural, reached, shortened
+from loadmaster.report.text import gap_text, if_known, percent, plural, shortened
 from loadmaster.report.timeline import TimeUnit, largest, time_unit
 from loadmaster.report.view import (
     ALL,
@@ -160,7 +160,7 @@ def plan_page(
         axis,
         f"{warning and f'{warning}. '}{plan.status}, {figures.objective_name(plan)}"
         f" {figures.objective_text(plan, objective.value)},"
-        f" {reached(plan.status, objective.value, objective.lower_bound)}{late}",
+        f" {gap_text(plan.status, objective.value, objective.lower_bound)}{late}",
         lambda: ({field: getattr(job, field) for field in fields} for job in plan.jobs),
     )
 

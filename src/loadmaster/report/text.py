@@ -76,7 +76,7 @@ def distance(value: float, bound: float, upper: bool = False) -> str:
     return "at the bound" if share < 1e-12 else f"{percent(share)} {'below' if upper else 'above'}"
 
 
-def reached(status: str, value: float, lower_bound: float) -> str:
+def gap_text(status: str, value: float, lower_bound: float) -> str:
     """Format the relative distance of a cost above its lower bound; a proven optimum has none, even
     if floats differ in their last digits."""
     far = "at the bound" if status == "optimal" else distance(value, lower_bound)

@@ -104,7 +104,7 @@ def volume(box: Box) -> int:
     return count
 
 
-def shared(one: Box, other: Box) -> int:
+def common_volume(one: Box, other: Box) -> int:
     """Number of elements in the intersection of two boxes."""
     count = 1
     for (a, b), (c, d) in zip(one, other, strict=True):

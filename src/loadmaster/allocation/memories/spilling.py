@@ -42,7 +42,7 @@ def spill(
         dirty.discard(bank)
         members = np.flatnonzero(chosen == bank)
         part, capacity = in_bank(problem, members, banks[bank]), banks[bank].capacity or 0
-        saved = _saved(relaxation.cost, left, members)
+        saved = _cost_saved(relaxation.cost, left, members)
         found = _keep(part, capacity, bank, relaxation, members, saved, pack)
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
@@ -69,7 +69,7 @@ def _choices(cost: Ints) -> list[list[int]]:
     return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
 
 
-def _saved(cost: Ints, left: list[list[int]], members: Ints) -> Floats:
+def _cost_saved(cost: Ints, left: list[list[int]], members: Ints) -> Floats:
     """Cost saved by keeping each buffer in its memory; infinite for buffers with no other
     memory."""
     rows = [(cost[buffer], left[buffer]) for buffer in members.tolist()]

@@ -151,7 +151,7 @@ def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]
 
     ``alone``: without slow-down.
     """
-    busy, asked = group.busy, group.asked
+    busy, asked = group.busy, group.usable_demand
     if group.every_job_uses_bandwidth and not alone:
         return busy, busy * np.maximum(0.0, asked - 1.0), busy * asked
     return busy * np.maximum(1.0, asked), np.zeros_like(busy), busy * asked
@@ -166,7 +166,7 @@ class _DualProgram:
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
         self.group = group
-        cores = np.vstack([np.where(group.allowed, group.latency, -1.0), group.asked]).T
+        cores = np.vstack([np.where(group.allowed, group.latency, -1.0), group.usable_demand]).T
         _, alike, _ = distinct_rows(cores)
         self.kinds = [np.flatnonzero(alike == kind).tolist() for kind in range(alike.max() + 1)]
         # Relative error of sums and products of non-negative floats.

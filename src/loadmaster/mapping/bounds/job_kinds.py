@@ -36,13 +36,13 @@ class JobKinds:
 
     def __init__(self, group: Group, makespan: float) -> None:
         group = group.within(makespan)
-        rows = np.hstack([group.latency, group.asked])
+        rows = np.hstack([group.latency, group.usable_demand])
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
         sizes = np.bincount(self._core_kind).astype(np.int32)
         self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(len(sizes))]
         first = [int(members[0]) for members in self.cores]
         kinds, kind_of, count = distinct_rows(
-            np.hstack([group.latency[:, first], group.asked[:, first]])
+            np.hstack([group.latency[:, first], group.usable_demand[:, first]])
         )
         latency = kinds[:, : len(first)] / makespan
         demand = kinds[:, len(first) :]

@@ -19,7 +19,7 @@ def run(search: MappingSearch) -> None:
 
 def interleaved(group: Group) -> Ints:
     """Jobs ordered by demand: the largest, the smallest, the second largest, and so on."""
-    falling = np.argsort(-_mean(group, group.asked), kind="stable")
+    falling = np.argsort(-_mean(group, group.usable_demand), kind="stable")
     half = -(-len(falling) // 2)
     order = np.empty_like(falling)
     order[0::2] = falling[:half]

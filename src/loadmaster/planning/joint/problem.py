@@ -230,7 +230,7 @@ class JointProblem:
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
         """End of every job or, where its output is copied to main memory, of that copy."""
         ends = run.end[: len(self.workload.jobs)]
-        leaving = self._leaving(run)
+        leaving = self._copies_to_main(run)
         if not len(leaving):
             return ends
         delivered = ends.copy()
@@ -239,7 +239,7 @@ class JointProblem:
         np.maximum.at(delivered, self._producer[tensor[kept]], run.end[len(ends) + leaving[kept]])
         return delivered
 
-    def _leaving(self, run: _native.JointEvaluation) -> Ints:
+    def _copies_to_main(self, run: _native.JointEvaluation) -> Ints:
         """Indices of the copies to main memory."""
         return np.flatnonzero(run.outward)
 
@@ -264,7 +264,7 @@ class JointProblem:
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
         """The task that writes every tensor to main memory: its producer, or a copy; -1 for weights
         and inputs."""
-        writer, leaving = self._producer.copy(), self._leaving(run)
+        writer, leaving = self._producer.copy(), self._copies_to_main(run)
         writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
         return writer
 
@@ -339,7 +339,7 @@ class JointProblem:
         for job, tensor, write, stay in zip(*(column.tolist() for column in columns), strict=True):
             if not write:
                 (users[stay] if stay >= 0 else streams[tensor])[job] = None
-        for number in self._leaving(run).tolist():
+        for number in self._copies_to_main(run).tolist():
             users[int(run.copies[number])][len(self.workload.jobs) + number] = None
         return (
             defaultdict(list, {s: list(own) for s, own in users.items()}),

@@ -99,7 +99,7 @@ class Grid:
         ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
         return Grid(shape, tuple(ends))
 
-    def meeting(self, box: Box) -> list[int]:
+    def parts_overlapping(self, box: Box) -> list[int]:
         """Numbers of the parts that overlap a box. O(parts found)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):

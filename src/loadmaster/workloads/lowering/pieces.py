@@ -13,7 +13,7 @@ from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import CHANNELS, WHOLE, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import Box, shared, volume, whole
+from loadmaster.workloads.window import Box, common_volume, volume, whole
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,11 @@ class Pieces:
         for access in group.reads:
             # A whole operator reads all bytes that it touches.
             shares = (
-                [self._touched(access)]
+                [self._parts_touched(access)]
                 if tiles == 1
-                else [self._boxed(access, box) for box in self._needed(number, access.tensor)]
+                else [
+                    self._parts_in_box(access, box) for box in self._needed(number, access.tensor)
+                ]
             )
             for role, nest in operand_roles(group.nests, access):
                 for own, found in zip(result, shares, strict=True):
@@ -172,22 +174,24 @@ class Pieces:
                     ]
         return result
 
-    def _touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
+    def _parts_touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
         """All parts of an operand, with the share of each in the touched bytes."""
         parts = self.parts_of(access.tensor)
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
 
-    def _boxed(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
+    def _parts_in_box(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
         """The parts of an operand that overlap a needed box, with the overlapping bytes and box."""
         if not volume(needed):
             return []
         found = list[tuple[int, int, Ranges]]()
         parts = self.parts_of(access.tensor)
         grid = self._grids.get(access.tensor)
-        for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
+        for index in (
+            range(len(parts)) if grid is None or len(parts) == 1 else grid.parts_overlapping(needed)
+        ):
             part = parts[index]
-            if common := shared(part.box, needed):
+            if common := common_volume(part.box, needed):
                 size = -(-part.bytes * common // volume(part.box))
                 found.append((index, size, part.taken(needed)))
         return found
@@ -227,7 +231,7 @@ def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
 def _disjoint(boxes: Sequence[Box]) -> bool:
     """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one
     or two dimensions."""
-    return all(not shared(one, other) for one, other in itertools.combinations(boxes, 2))
+    return all(not common_volume(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
-from loadmaster.workloads.window import ALL, Box, Window, shared, through_reshape, volume
+from loadmaster.workloads.window import ALL, Box, Window, common_volume, through_reshape, volume
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -196,7 +196,9 @@ class _Rewriting:
             }
             boxes.append(tuple(place[axis] for axis in axes))
         apart = not any(
-            shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
+            common_volume(one, other)
+            for number, one in enumerate(boxes)
+            for other in boxes[:number]
         )
         return bool(boxes) and apart and sum(map(volume, boxes)) == result.count
 
