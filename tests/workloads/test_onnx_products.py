@@ -141,6 +141,33 @@ def test_microsoft_multi_head_and_grouped_attention():
     assert shapes(graph, "a") == "1x2x32x16"
 
 
+def test_a_cache_with_room_for_all_steps_keeps_its_size():
+    """As onnxruntime-genai calls these operators: the new step is written into the cache."""
+    grouped = (
+        "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8,kv_num_heads=2>(q,k,v,pk,pv,s,t)"
+    )
+    inputs = """
+        float[1,1,128] q, float[1,1,32] k, float[1,1,32] v,
+        float[1,2,31,16] pk, float[1,2,31,16] pv
+    """
+    for total in (5, 31, 32):
+        lengths = [constant("s", [total - 1], np.int32), constant("t", [total], np.int32)]
+        graph = graph_of([grouped], inputs, "y, a, b", lengths)
+        assert graph.macs == 2 * (8 * total * 16)
+        assert shapes(graph, "a") == f"1x2x{max(total, 31)}x16"
+    heads = "y, a, b = com.microsoft.MultiHeadAttention<num_heads=4>(q,k,v,,,,pk,pv,p)"
+    inputs = (
+        "float[1,1,64] q, float[1,1,64] k, float[1,1,64] v, float[1,4,9,16] pk, float[1,4,9,16] pv"
+    )
+    for past, keys in ((3, 4), (None, 9)):
+        given, length = (
+            (inputs, [constant("p", past, np.int32)]) if past else (f"{inputs}, int32[1] p", [])
+        )
+        graph = graph_of([heads], given, "y, a, b", length)
+        assert graph.macs == 2 * 4 * keys * 16
+        assert shapes(graph, "a") == "1x4x9x16"
+
+
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
     weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}

@@ -33,7 +33,8 @@ rate."""
 @dataclass(frozen=True, slots=True)
 class Heads:
     """Sizes of one attention: ``queries`` and ``keys`` count steps, ``width`` is a head's in the
-    scores, ``value_width`` in the result."""
+    scores, ``value_width`` in the result. A cache of ``room`` steps keeps its size where keys and
+    values are written into it."""
 
     batch: int
     heads: int
@@ -42,6 +43,7 @@ class Heads:
     keys: int
     width: int
     value_width: int
+    room: int = 0
 
     def nests(self, query: str, key: str, value: str, output: str) -> tuple[LoopNest, LoopNest]:
         """Loop nests of the scores, then of the result; query heads that share a key head are more
@@ -107,7 +109,7 @@ def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
         """Return types and shapes of the result and of the keys and values with those of the
         past."""
         heads, kind = of(node), node.operand(dtype).dtype
-        steps = heads.batch, heads.kv_heads, heads.keys
+        steps = heads.batch, heads.kv_heads, max(heads.keys, heads.room)
         result = heads.batch, heads.queries, heads.heads * heads.value_width
         return [
             (kind, shape) for shape in (result, (*steps, heads.width), (*steps, heads.value_width))
@@ -215,7 +217,8 @@ def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
 
 def _multi_head_sizes(node: Node) -> Heads:
     """Return the sizes of MultiHeadAttention, with separate operands or packed ones of five
-    dimensions. Keys and values may be laid out by head, and operand 6 holds earlier steps."""
+    dimensions. Keys and values may be laid out by head, and operand 6 holds earlier steps; operand
+    8 says how many, if that is a cache with room for more."""
     query, count = node.shape(0), node.attrs["num_heads"]
     key, value, earlier = map(node.optional, (1, 2, 6))
     width = query[4] if len(query) == 5 else query[2] // count
@@ -223,19 +226,26 @@ def _multi_head_sizes(node: Node) -> Heads:
     if value is not None:
         value_width = value.shape[-1] // (count if len(value.shape) == 3 else 1)
     keys = query[1] if key is None else key.shape[2 if len(key.shape) == 4 else 1]
-    keys += earlier.shape[2] if earlier else 0
-    return Heads(query[0], count, count, query[1], keys, width, value_width)
+    room = earlier.shape[2] if earlier else 0
+    if earlier and node.optional(8):
+        there = node.integers("past_sequence_length", 8) or [room]
+        keys = min(keys + there[0], room)
+    else:
+        keys += room
+    return Heads(query[0], count, count, query[1], keys, width, value_width, room)
 
 
 def _grouped_query_sizes(node: Node) -> Heads:
-    """Return the sizes of GroupQueryAttention, in which several query heads share a key head;
-    operand 3 holds earlier steps."""
+    """Return the sizes of GroupQueryAttention, in which several query heads share a key head.
+    Operand 3 holds earlier steps, and operand 6 says how many there are with the new ones: if it is
+    not known, operand 3 is taken to be full."""
     batch, steps, width = node.shape(0)
     heads, kv_heads = node.attrs["num_heads"], node.attrs["kv_num_heads"]
-    past = node.optional(3)
+    past, total = node.optional(3), node.integers("total_sequence_length", 6)
+    room = past.shape[2] if past else 0
     head = width // (heads if node.optional(1) else heads + 2 * kv_heads)
-    keys = steps + (past.shape[2] if past else 0)
-    return Heads(batch, heads, kv_heads, steps, keys, head, head)
+    keys = min(*total, steps + room) if total else steps + room
+    return Heads(batch, heads, kv_heads, steps, keys, head, head, room)
 
 
 rule("Attention", _work(_attention_heads), _division)
@@ -250,7 +260,7 @@ for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
         domain=MICROSOFT,
     )
 for _kind, _heads, _planning in (
-    ("MultiHeadAttention", _multi_head_sizes, ()),
+    ("MultiHeadAttention", _multi_head_sizes, (8,)),
     ("GroupQueryAttention", _grouped_query_sizes, (5, 6)),
 ):
     rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning, domain=MICROSOFT)

@@ -8,6 +8,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -109,22 +110,13 @@ def walk_onnx(source: str, options: LoadOptions) -> tuple[WalkedNetwork, onnx.Mo
     """
     with labelled(source):
         model = parse_model(read_bytes(source))
-        missing = _load_small_tensors(model, Path(source).parent)
-        try:
-            return _walk_model(model, options)
-        except ModelError as error:
-            if not missing:
-                raise
-            raise ModelError(
-                f"{error} (the external data of {missing[0]!r} cannot be read: put its file beside"
-                " the model)"
-            ) from None
+        _load_small_tensors(model, Path(source).parent)
+        return _walk_model(model, options)
 
 
-def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> list[str]:
-    """Load the small constants, such as shapes, that are kept in files beside the model; return
-    the names of those that cannot be read and stay unknown."""
-    missing = []
+def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> None:
+    """Load the small constants, such as shapes, that are kept in files beside the model; those that
+    cannot be read stay unknown."""
     nodes = [*nested_nodes(model.graph.node)]
     graphs = [model.graph, *(graph for node in nodes for graph in subgraphs(node))]
     tensors = [tensor for graph in graphs for tensor in graph.initializer]
@@ -132,7 +124,7 @@ def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> list[str]:
     for tensor in tensors:
         if tensor.data_location != tensor.EXTERNAL:
             continue
-        try:
+        with suppress(Exception):
             stated = [each for each in tensor.external_data if each.key == "length"]
             if not stated:
                 whole = storage_bytes(math.prod(tensor.dims), dtype_name(tensor.data_type, ""))
@@ -140,9 +132,6 @@ def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> list[str]:
             if 0 < int(stated[0].value) <= 8 * LARGEST_FOLD:
                 load_external_data_for_tensor(tensor, str(folder))
                 tensor.data_location = tensor.DEFAULT
-        except Exception:
-            missing.append(tensor.name)
-    return missing
 
 
 def _walk_model(

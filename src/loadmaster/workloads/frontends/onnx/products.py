@@ -302,7 +302,14 @@ def _einsum_division(node: Node) -> Division:
     return WHOLE if unclear else _product_division(node, terms, target)
 
 
-rule("Einsum", _einsum, _einsum_division)
+def _einsum_shape(node: Node, _: KnownShape) -> KnownShape:
+    """Return the shape of an Einsum, where inference misses sizes of 1 that are broadcast."""
+    terms, target = _equation(node)
+    extents = _extents(node, terms)
+    return tuple(extents[label] for label in target)
+
+
+rule("Einsum", _einsum, _einsum_division, corrected=_einsum_shape)
 
 
 def cell(

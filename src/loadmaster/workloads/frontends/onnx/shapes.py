@@ -491,6 +491,13 @@ def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> Mo
         text = f"{output!r}, output of {describe(kind, proto.name)}, is {guess.problem}"
         return ModelError(f"{text}: only tensors can be planned, export the network without it")
     text = f"the shape of {output!r}, output of {describe(kind, proto.name)}, is unknown{why}"
+    planning = [node.optional(index) for index in rule_of(node.domain, node.kind).planning]
+    absent = [value for value in planning if value and value.constant and value.data is None]
+    if absent:
+        return ModelError(
+            f"{text}: the elements of {absent[0].name!r} are missing: put the file with the external"
+            " data beside the model"
+        )
     if guess.shape is not None:
         options = " ".join(
             f"--dim {output}.{axis}=N" for axis, size in enumerate(guess.shape) if size is None
