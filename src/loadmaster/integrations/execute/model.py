@@ -161,14 +161,15 @@ class SourceModel:
     def node(self, step: VisitedNode, names: Sequence[str], given: Arrays) -> Arrays:
         """Run a node and return its results by name. ``names`` are those of its operands in
         ``given``, empty for absent ones."""
-        key = (step.node.name, *names)
+        # Some operators are only loaded with the shapes of their operands, which pieces change.
+        key = (step.node.name, *names, *(each.shape for each in given.values()))
         made = [value.name for value in step.node.outputs if value]
         if key not in self._evaluators:
             self._evaluators[key] = self._evaluator(step.node, names, given, made)
         return dict(zip(made, self._evaluators[key](given), strict=True))
 
     def _evaluator(
-        self, node: Node, names: Sequence[str], given: Iterable[str], made: Sequence[str]
+        self, node: Node, names: Sequence[str], given: Arrays, made: Sequence[str]
     ) -> Evaluator:
         """Return an evaluator that runs one node alone; raise ModelError for random operators and
         control flow."""
@@ -181,9 +182,13 @@ class SourceModel:
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
-            graph = helper.make_graph(
-                [own], "node", self._value_infos(given), self._value_infos(made)
-            )
+            read = [
+                helper.make_tensor_value_info(
+                    name, DTYPE_NUMBERS[self.values[name].dtype], array.shape
+                )
+                for name, array in given.items()
+            ]
+            graph = helper.make_graph([own], "node", read, self._value_infos(made))
             whole = self.proto
             model = helper.make_model(
                 graph, opset_imports=whole.opset_import, ir_version=whole.ir_version
