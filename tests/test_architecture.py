@@ -392,13 +392,13 @@ LIMITS = {
     "cli": (15_508, 22, 6),
     "core": (11_428, 16, 10),
     "cost": (30_605, 30, 37),
-    "integrations": (100_711, 63, 89),
+    "integrations": (100_754, 63, 89),
     "mapping": (20_146, 34, 37),
     "placement": (32_463, 25, 31),
     "planning": (83_328, 53, 51),
     "report": (31_936, 28, 21),
     "targets": (5_438, 6, 1),
-    "workloads": (66_986, 36, 32),
+    "workloads": (67_407, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -177,7 +177,7 @@ def branching(own, x):
 def test_control_flow_that_depends_on_values_is_named(training, monkeypatch, tmp_path):
     module = Parts(branching, layer=nn.Linear(8, 8))
     with pytest.raises(
-        lm.ModelError, match="it calls cond, whose course depends on values"
+        lm.ModelError, match="it calls cond, whose functions run as values decide"
     ) as raised:
         of_factory(lambda: (module, torch.zeros(4, 8)), monkeypatch, training=training)
     assert "0x" not in str(raised.value)

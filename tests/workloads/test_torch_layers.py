@@ -89,6 +89,45 @@ def test_a_recurrent_training_step_takes_three_times_the_forward_pass():
     assert parts.macs == step.macs - first - 4 * 512 * 128
 
 
+UPDATES = {
+    "index_copy": (lambda cache, at, new: cache.index_copy_(2, at, new), 0, 32),
+    "index_put": (
+        lambda cache, at, new: cache.__setitem__((slice(None), slice(None), at), new),
+        0,
+        32,
+    ),
+    "mask": (lambda cache, at, new: cache.__setitem__(cache > 0, 1.0), 0, 32768),
+    "index_fill": (lambda cache, at, new: cache.index_fill_(2, at, 1.0), 0, 32),
+    "index_add": (lambda cache, at, new: cache.index_add_(2, at, new), 32, 32),
+    "accumulate": (lambda cache, at, new: cache.index_put_((at, at, at), new[0, 0], True), 16, 16),
+    "scatter": (
+        lambda cache, at, new: cache.scatter_(2, at.view(1, 1, 1, 1).expand(1, 2, 1, 4), new),
+        0,
+        32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_in_place_touch_what_they_index(name):
+    """Caches of keys and values are updated so."""
+    update, read, written = UPDATES[name]
+
+    def run(own, at, new):
+        update(own.cache, at, new)
+        return own.cache + 1.0
+
+    module = Parts(run)
+    module.register_buffer("cache", torch.zeros(1, 2, 1024, 4))
+    graph = captured(module, torch.tensor([0]), torch.zeros(1, 2, 1, 4))
+
+    def of_cache(accesses):
+        return [each.bytes for each in accesses if graph.tensors[each.tensor].storage == "cache"]
+
+    (op,) = [op for op in graph.ops if of_cache(op.writes)]
+    assert (sum(of_cache(op.reads)), of_cache(op.writes)) == (read, [written])
+
+
 def test_bags_touch_the_rows_that_they_sum():
     graph = captured(nn.EmbeddingBag(100, 16), torch.zeros(3, 5, dtype=torch.long))
     (op,) = (op for op in graph.ops if "embedding_bag" in op.kind)

@@ -495,8 +495,8 @@ def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> Mo
     absent = [value for value in planning if value and value.constant and value.data is None]
     if absent:
         return ModelError(
-            f"{text}: the elements of {absent[0].name!r} are missing: put the file with the external"
-            " data beside the model"
+            f"{text}: the elements of {absent[0].name!r} are missing: put the file with the"
+            " external data beside the model"
         )
     if guess.shape is not None:
         options = " ".join(

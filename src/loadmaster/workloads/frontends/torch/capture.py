@@ -93,8 +93,9 @@ def _explained(by_values: str, otherwise: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if found := _HIGHER_ORDER.search(str(error)):
             raise ModelError(
-                f"it calls {found[1]}, whose course depends on values, and a plan needs to know it"
-                " before: have the factory choose the branch or the count in Python"
+                f"it calls {found[1]}, whose functions run as values decide, and a plan needs to"
+                " know it before: have the factory choose the branch or the count in Python, and"
+                " use scaled_dot_product_attention for attention"
             ) from error
         raise ModelError(f"{otherwise}: {error_text(error)}") from error
 

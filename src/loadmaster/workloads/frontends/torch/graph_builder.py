@@ -24,10 +24,12 @@ from loadmaster.workloads.frontends.onnx.rules import Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
+    PARTLY_WRITING,
     RULES,
     SHAPE_ONLY,
     SILENTLY_UPDATED,
     elementwise,
+    indexed_bytes,
 )
 from loadmaster.workloads.frontends.torch.windows import OpCall, OpValue, division, in_storage
 from loadmaster.workloads.graph import (
@@ -248,6 +250,11 @@ class Recording:
         work = _work(call, signature)
         found, windows = division(call, work)
         reads = []
+        touched, part = work.touched or {}, None
+        if written and call.kind in PARTLY_WRITING:
+            part = indexed_bytes(call)
+            adds = {"add", "reduce"} & {*call.kind.split("_")} or call.attrs.get("accumulate")
+            touched = {"self": part if adds else 0}
         for key, argument in call.attrs.items():
             if key in signature.overwritten or (call.kind in SHAPE_ONLY and key == "self"):
                 continue
@@ -256,9 +263,10 @@ class Recording:
                 own = windows.get(id(value), ())
                 if view := value != layout:
                     own = own and in_storage(own, value, layout)
-                if size := (work.touched or {}).get(key, value.touched):
+                if size := touched.get(key, value.touched):
                     reads.append(Access(value.name, size, own, of_storage=view and bool(own)))
         writes = {value.name: value.touched for value in (*fresh, *written) if value.touched}
+        writes |= {value.name: part for value in written if part}
         operands = [*fresh, *call.inputs]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
         read = merged(reads, {value.name: value.touched for value in operands})

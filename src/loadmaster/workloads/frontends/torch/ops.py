@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 
 from loadmaster.workloads.frontends.onnx.attention import Heads
 from loadmaster.workloads.frontends.onnx.operators import work_of
@@ -16,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     NORMALISATION_STEPS,
     SOFTMAX_STEPS,
     Work,
+    broadcast_shapes,
     fourier_steps,
     kinds_in,
     reduction,
@@ -57,6 +59,13 @@ OVERWRITING = kinds_in(
     "copy zero fill bernoulli normal uniform random exponential cauchy geometric log_normal"
 )
 """Operators that write in place without reading the old bytes."""
+PARTLY_WRITING = kinds_in(
+    """
+    index_put _index_put_impl _unsafe_index_put index_copy index_fill index_add index_reduce scatter
+    scatter_add scatter_reduce
+    """
+)
+"""Operators that write in place only what they index."""
 SHAPE_ONLY = kinds_in(
     """
     zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full
@@ -178,6 +187,23 @@ def _pool(call: OpCall) -> Work:
 def _movement(_: OpCall) -> Work:
     """Return work that moves elements."""
     return Work(OpClass.MOVEMENT)
+
+
+def indexed_bytes(call: OpCall) -> int:
+    """Return the bytes of its first argument that a `PARTLY_WRITING` call indexes; all for masks,
+    whose values decide."""
+    target = call.tensor("self")
+    if (indices := call.attrs.get("indices")) is not None:
+        known = [index for index in indices if index is not None]
+        if any(index.itemsize == 1 for index in known):
+            return target.touched
+        others = [size for size, at in zip_longest(target.shape, indices) if at is None]
+        count = math.prod((*broadcast_shapes(*(index.shape for index in known)), *others))
+    else:
+        count = call.tensor("index").count
+        if not call.kind.startswith("scatter") and target.shape:
+            count = count * target.count // max(1, target.shape[call.attrs["dim"]])
+    return min(target.touched, count * target.itemsize)
 
 
 @rule("embedding index index_select gather take _unsafe_index take_along_dim")
