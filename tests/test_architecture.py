@@ -395,7 +395,7 @@ LIMITS = {
     "integrations": (100_754, 63, 89),
     "mapping": (20_146, 34, 37),
     "placement": (32_463, 25, 31),
-    "planning": (83_328, 53, 51),
+    "planning": (83_483, 53, 52),
     "report": (31_936, 28, 21),
     "targets": (5_438, 6, 1),
     "workloads": (67_407, 36, 32),

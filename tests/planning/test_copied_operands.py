@@ -10,6 +10,7 @@ from tests.support.efforts import verified
 from tests.support.fuzzing import fuzz
 from tests.support.lowered import joint_problem
 from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
+from tests.support.onnx_builder import graph_of
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
@@ -60,6 +61,15 @@ def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited():
     assert spans[1] < 0.7 * spans[0]
     plan = verified([residual_chain(1)], copying(2), mini_batches=2, periods={"chain": 1e-3})
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(("channels", "rows", "room"), [(16, 20, 3584), (8, 28, 4736)])
+def test_cuts_for_less_room_serve_where_those_for_all_of_it_leave_gaps(channels, rows, room):
+    sizes = {"w": (16, channels, 3, 3)}
+    image = f"float[1,{channels},{rows},{rows}] x"
+    graph = graph_of("y = Conv<pads=[1,1,1,1]>(x, w)", image, "y", sizes)
+    plan = verified([graph], copying(2, room), cut="none")
+    assert any("the plan for a smaller machine" in note for note in plan.notes)
 
 
 @st.composite

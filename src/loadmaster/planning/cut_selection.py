@@ -199,17 +199,21 @@ class CutSelection:
         return planner, solution
 
     def compared(
-        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
+        self,
+        best: tuple[WorkloadPlanner, Solution] | None,
+        other: tuple[WorkloadPlanner, Solution],
     ) -> tuple[WorkloadPlanner, Solution]:
-        """Return the better of the best plan and a plan that was made for a smaller machine."""
-        if planner.score_of(solution) <= other.score_of(theirs):
-            return planner, solution
-        self._stopped |= other.interrupted
+        """Return the better of the best plan, if there is one, and a plan that was made for a
+        smaller machine, each with its planner."""
+        planner, solution = other
+        if best is not None and best[0].score_of(best[1]) <= planner.score_of(solution):
+            return best
+        self._stopped |= planner.interrupted
         self._notes = [
             "this is the plan for a smaller machine, simulated on this one: no better plan was"
             " found"
         ]
-        return other, theirs
+        return other
 
     def notes(self, *, stopped: bool) -> list[str]:
         """Return notes on how the plan was found; ``stopped``: a later stage was interrupted."""

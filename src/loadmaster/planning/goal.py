@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arguments import require_known
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import CapacityError, PackingError, PlanError
 from loadmaster.core.units import PICOSECONDS, format_bytes
 from loadmaster.planning.decisions import MemoryCopy, Score
 from loadmaster.targets.hardware import Memory, Target
@@ -58,7 +58,7 @@ def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -
     main = target.main
     if not excess and not main.in_place:
         name = target.memories[1].name
-        return CapacityError(
+        return PackingError(
             f"{name}: operands fit by size, but no packing without gaps was found: enlarge its"
             " capacity"
         )

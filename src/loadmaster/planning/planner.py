@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.core.arguments import require_known, validate_arguments
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import CapacityError, PackingError, PlanError
 from loadmaster.core.progress import (
     NO_DEADLINE,
     Deadline,
@@ -43,6 +43,9 @@ from loadmaster.workloads.lowering.instantiate import lower
 CUTS = ("auto", "none")
 """Values of ``cut``: let the planner choose, or cut only operators that exceed the fast memory."""
 _MOST_MEMORIES = 2
+_LESS_ROOM = (7 / 8, 3 / 4, 1 / 2)
+"""Shares of a fast memory that operands must be copied to, for which operators are cut if no plan
+of cuts for all of it has addresses."""
 _AFTER_SEARCH = 12.0
 """Part of a time limit that is reserved for everything but the search, as a multiple of the time
 that lowering and costing took: first orders, addresses, bounds and output took about as long for
@@ -148,11 +151,23 @@ def plan(
             graphs, mini_batches, goal_for, seed, budget, deadline, report, interrupts
         )
         selection = planners.selection(target, cut)
-        chosen, best = selection.best()
-        with suppress(CapacityError):
-            if smaller is not None:
-                planner, theirs = planners.selection(smaller, cut).best()
-                chosen, best = selection.compared(chosen, best, *planner.retargeted(theirs, target))
+        machines = [] if smaller is None else [smaller]
+        found, refusal = None, None
+        try:
+            found = selection.best()
+        except CapacityError as error:
+            refusal = error
+            if isinstance(error, PackingError):
+                machines += [_with_less_room(target, share) for share in _LESS_ROOM]
+        for machine in machines:
+            if found is not None and machine is not smaller:
+                break
+            with suppress(CapacityError):
+                planner, theirs = planners.selection(machine, cut).best()
+                found = selection.compared(found, planner.retargeted(theirs, target))
+        if found is None:
+            raise refusal or AssertionError
+        chosen, best = found
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
@@ -182,6 +197,13 @@ def plan(
             seed,
             notes,
         )
+
+
+def _with_less_room(target: Target, share: float) -> Target:
+    """Return a machine with a share of the fast memory."""
+    main, near, *others = target.memories
+    near = replace(near, capacity=int(near.capacity * share))
+    return replace(target, memories=(main, near, *others))
 
 
 @dataclass(frozen=True)

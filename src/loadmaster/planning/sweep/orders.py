@@ -42,15 +42,9 @@ def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
     known.
 
     A plan for the worse machine is valid on the better one with the same addresses and no later
-    times; with ``energy``, also with no more energy (larger memories may take more per byte). The
-    order is unknown for machines that copy every operand, because their operators are cut for the
-    size of the fast memory.
+    times; with ``energy``, also with no more energy (larger memories may take more per byte).
     """
-    if (
-        not axis.is_machine
-        or axis.name.rpartition(".")[2] not in _ORDERED
-        or not target.main.in_place
-    ):
+    if not axis.is_machine or axis.name.rpartition(".")[2] not in _ORDERED:
         return 0
     low, high = (
         machine(target, [(axis.name, value)]) for value in (axis.values[0], axis.values[-1])
