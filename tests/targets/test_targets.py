@@ -111,6 +111,12 @@ def test_overrides_take_units_with_and_without_quotes(override, expected):
     assert target("edge-npu", [override]).main.read_bandwidth == expected
 
 
+def test_tables_that_a_file_lacks_can_be_set():
+    assert target("edge-npu", ["cores.ws.efficiency.Conv=0.5"]).cores[0].efficiency == {"Conv": 0.5}
+    rates = [f"copy.{name}=8GB/s" for name in ("to_fast", "to_main")]
+    assert target("m3e-s1", rates).copy.blocking == (8e9, 8e9)
+
+
 def test_a_core_can_be_overridden_by_name_or_position():
     assert target("edge-npu", ["cores.lb.rows=8"]).cores[-1].rows == 8
     assert target("edge-npu", ["cores.0.rows=8"]).cores[0].rows == 8
@@ -123,7 +129,8 @@ def test_a_core_can_be_overridden_by_name_or_position():
         dram.bandwith=3 | dram.bandwith
         nvram.capacity=1 | no table 'nvram': did you mean dram
         cores.9.rows=1 | cores has no '9': choose one of ws, lb
-        dram=3 | dram is a table
+        dram=3 | dram is a table: name one of its fields, such as dram.role
+        cores=[] | cores is a table: name one of its fields, such as cores.0.count
         speed=3 | speed: there is no such field: .*, copy, .*; any other table is a memory
         dram.capacity | PATH=VALUE
         cores.0.rows=0 | cores.0.rows

@@ -25,7 +25,7 @@ from loadmaster.core.progress import (
 from loadmaster.core.units import format_bytes, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_tables
-from loadmaster.cost.analytical.nests import EXPECTED
+from loadmaster.cost.analytical.nests import EXPECTED, kind_of
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
@@ -174,6 +174,7 @@ def plan(
         report("assembling", 0.0)
         notes = [
             *_streaming_notes(chosen.workload, target),
+            *_unused_efficiencies(chosen.workload, target),
             *selection.notes(stopped=chosen.interrupted),
             *(uncut(graphs) if cut == "auto" else ()),
         ]
@@ -301,6 +302,16 @@ def _check_machine(target: Target) -> None:
             f"{target.name}: a machine that must copy operands needs a fast memory and a copy"
             " engine"
         )
+
+
+def _unused_efficiencies(workload: Workload, target: Target) -> Iterator[str]:
+    """Note kinds of operators that a target spells in another way than the networks."""
+    kinds = {kind_of(job.kind, job.nests) for job in workload.jobs}
+    there = {kind.lower(): kind for kind in kinds}
+    stated = dict.fromkeys(name for core in target.cores for name in core.efficiency)
+    for name in stated.keys() - kinds:
+        if kind := there.get(name.lower()):
+            yield f"the efficiency of {name} is not used: these operators are called {kind}"
 
 
 def _require_smaller(smaller: Target, target: Target) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from loadmaster.core.arguments import instead, require_type
 from loadmaster.core.errors import TargetError
 
+_OPTIONAL = frozenset(("copy", "efficiency", "energy"))
+"""Tables that a file may lack."""
+
 
 def apply_override(document: dict[str, Any], override: str, label: str) -> None:
     """Apply ``"PATH=VALUE"`` to a parsed target file, in place; the schema finds unknown fields
@@ -23,10 +26,12 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
         place = _descend(place, key, f"{label}: --set {override!r}", ".".join(keys[:depth]))
     if not isinstance(place, dict):
         raise TargetError(f"{label}: --set {override!r}: {'.'.join(keys[:-1])} has no fields")
-    if len(keys) == 1 and isinstance(document.get(keys[0]), dict | list):
+    inside = document.get(keys[0]) if len(keys) == 1 else None
+    if isinstance(inside, dict | list):
+        example = "0.count" if isinstance(inside, list) else next(iter(inside), "FIELD")
         raise TargetError(
             f"{label}: --set {override!r}: {keys[0]} is a table: name one of its fields, such as"
-            f" {keys[0]}.capacity"
+            f" {keys[0]}.{example}"
         )
     place[keys[-1]] = _value(text.strip())
 
@@ -34,6 +39,8 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
 def _descend(place: Any, key: str, where: str, parent: str) -> Any:
     """Return the table or list entry ``key`` of a table; entries go by name or number. Raise
     TargetError with the known keys."""
+    if isinstance(place, dict) and key in _OPTIONAL:
+        return place.setdefault(key, {})
     if isinstance(place, dict) and key in place:
         return place[key]
     if isinstance(place, list):
