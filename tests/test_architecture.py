@@ -392,12 +392,12 @@ LIMITS = {
     "cli": (15_508, 22, 6),
     "core": (11_428, 16, 10),
     "cost": (30_605, 30, 37),
-    "integrations": (100_754, 63, 89),
+    "integrations": (100_802, 63, 89),
     "mapping": (20_146, 34, 37),
     "placement": (32_463, 25, 31),
-    "planning": (83_483, 53, 52),
+    "planning": (83_594, 53, 52),
     "report": (31_936, 28, 21),
-    "targets": (5_438, 6, 1),
+    "targets": (5_497, 6, 1),
     "workloads": (67_407, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

@@ -223,6 +223,19 @@ def test_forward_mode_differentiation_runs_without_a_plan(budget):
     assert lm.summary(call).fallbacks
 
 
+@pytest.mark.parametrize("budget", [None, "1 GiB"])
+def test_changes_of_tensors_that_are_saved_as_views_are_noticed(budget):
+    """As where a GAN updates its discriminator before the generator's backward pass."""
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    call = torch.compile(module, backend="loadmaster", options={"fast_memory": budget})
+    for _ in range(2):
+        loss = call(torch.randn(4, 64)).square().mean()
+        with torch.no_grad():
+            module[1].weight.mul_(0.5)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
 def test_tangents_within_a_compiled_function():
     """A product with tangents of zeros is captured with tensors that have no memory."""
     module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))

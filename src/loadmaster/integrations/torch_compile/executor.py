@@ -661,10 +661,15 @@ class _Values:
             return value
         if value not in self._tensors:
             root = self._roots[value.storage]
-            start = root.storage_offset() * root.dtype.itemsize // value.dtype.itemsize
-            self._tensors[value] = on_storage(
-                root.untyped_storage(), value._replace(offset=value.offset + start)
-            )
+            if root.dtype == value.dtype:
+                # Shares the counter by which autograd sees that a saved tensor was changed.
+                at = value.offset + root.storage_offset()
+                tensor = root.detach().as_strided(value.size, value.stride, at)
+            else:
+                start = root.storage_offset() * root.dtype.itemsize // value.dtype.itemsize
+                moved = value._replace(offset=value.offset + start)
+                tensor = on_storage(root.untyped_storage(), moved)
+            self._tensors[value] = tensor
         return self._tensors[value]
 
     def _operand(self, value: Any) -> Any:
