@@ -277,6 +277,16 @@ def test_scales_of_quantised_blocks_are_read_with_what_they_scale(transposed):
     assert windows == (() if transposed else (ALL, Window(1)))
 
 
+def test_scales_of_rows_that_are_looked_up_are_those_of_the_rows():
+    table = helper.make_tensor("q", TensorProto.INT4, (100, 64), bytes(100 * 32), raw=True)
+    nodes = [
+        "d = DequantizeLinear<axis=1, block_size=16>(q, s)",
+        "y = Gather(d, i)",
+    ]
+    graph = graph_of(nodes, "int64[6] i", "y", [table, *constants(s=np.ones((100, 4)))], opset=21)
+    assert reads(only(graph, "Gather")) == {"d": 6 * 32, "i": 48, "s": 6 * 4 * 4}
+
+
 def test_random_operators_read_nothing():
     graph = graph_of("y = RandomNormalLike(x)", "float[8,8] x", "y")
     op = only(graph, "RandomNormalLike")

@@ -203,13 +203,16 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
         yield Access(node.operand(0).name, 0)
         return
     planning = rule_of(node.domain, node.kind).planning
+    touched, operands = work.touched or {}, (*node.inputs, *step.outer)
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     for index, value, own in _operands(step, found):
         # A constant that is an axis, a size or a known number, and no weight.
         known = index in planning or value.count <= int(value.data is not None)
         if value.constant and known and value.name not in named:
             continue
-        size = (work.touched or {}).get(index, value.bytes)
+        size, owner = value.bytes, operands[index]
+        if owner and index in touched:
+            size = -(-size * touched[index] // max(1, owner.bytes))
         if size:
             # An operand that is one number where there may be one for each channel is needed as a
             # whole.
@@ -233,8 +236,8 @@ def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
 def _operands(
     step: VisitedNode, found: Division
 ) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
-    """Yield (position, value, windows) of all operands; block scales come last, with the windows of
-    the elements that they scale."""
+    """Yield (position, value, windows) of all operands; block scales come last, with the position
+    and the windows of the elements that they scale."""
     operands = (*step.node.inputs, *step.outer)
     present = [
         (index, value, found.operands.get(index, ()))
@@ -242,12 +245,12 @@ def _operands(
         if value is not None
     ]
     yield from present
-    for _, value, own in present:
+    for index, value, own in present:
         for scales in value.scales:
             beside = own if len(scales.shape) == len(value.shape) else ()
             sizes = zip(beside, scales.shape, value.shape, strict=False)
             windows = tuple(window if size == extent else ALL for window, size, extent in sizes)
-            yield len(operands), scales, windows
+            yield index, scales, windows
 
 
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:

@@ -183,7 +183,13 @@ rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
 rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
-rule("FusedMatMul", _matmul, _division, shapes=_product_shape(lambda _: 0), domain=MICROSOFT)
+rule(
+    "FusedMatMul TransposeMatMul",
+    _matmul,
+    _division,
+    shapes=_product_shape(lambda _: 0),
+    domain=MICROSOFT,
+)
 rule(
     "MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(lambda _: 2), domain=MICROSOFT
 )
