@@ -287,6 +287,17 @@ def test_scales_of_rows_that_are_looked_up_are_those_of_the_rows():
     assert reads(only(graph, "Gather")) == {"d": 6 * 32, "i": 48, "s": 6 * 4 * 4}
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_lookups_in_quantised_tables_read_the_rows(bits):
+    """As onnxruntime-genai writes embeddings; bytes hold one or two elements."""
+    lookup = f"y = com.microsoft.GatherBlockQuantized<block_size=16, bits={bits}>(q, i, s)"
+    weights = f"uint8[32,{64 * bits // 8}] q, float[32,4] s"
+    graph = graph_of(lookup, "int64[2,4] i", "y", weights)
+    assert shapes(graph, "y") == "2x4x64"
+    found = {"q": 8 * 64 * bits // 8, "i": 64, "s": 8 * 4 * 4}
+    assert reads(only(graph, "GatherBlockQuantized")) == found
+
+
 def test_random_operators_read_nothing():
     graph = graph_of("y = RandomNormalLike(x)", "float[8,8] x", "y")
     op = only(graph, "RandomNormalLike")

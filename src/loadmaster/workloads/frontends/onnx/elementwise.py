@@ -340,6 +340,29 @@ def _gather_nd_shape(node: Node) -> list[Result]:
     return with_first_type(node, (*leading, *node.shape(0)[batches + depth :]))
 
 
+def _block_lookup(node: Node) -> Work:
+    """Return the work of a lookup in a table quantised in blocks: of the table, its scales and zero
+    points only the rows that are looked up."""
+    extent = node.shape(0)[node.attrs.get("gather_axis", 0)]
+    rows = min(extent, node.operand(1).count)
+    values = ((index, node.optional(index)) for index in (0, 2, 3))
+    touched: dict[int | str, int] = {
+        index: -(-value.bytes * rows // max(1, extent)) for index, value in values if value
+    }
+    return Work(OpClass.ELEMENTWISE, elements=2 * node.result.count, touched=touched)
+
+
+def _block_lookup_shape(node: Node) -> list[Result]:
+    """Return the shape of a lookup in a quantised table, whose bytes may hold several elements."""
+    data = node.operand(0)
+    packed = 8 // node.attrs.get("bits", 4) if data.dtype == "uint8" else 1
+    shape = *data.shape[:-1], data.shape[-1] * packed
+    axis = node.attrs.get("gather_axis", 0) % len(shape)
+    found = *shape[:axis], *node.shape(1), *shape[axis + 1 :]
+    return [(node.operand(2).dtype, found)]
+
+
+rule("GatherBlockQuantized", _block_lookup, shapes=_block_lookup_shape, domain=MICROSOFT)
 rule("SpaceToDepth", movement, _space_to_depth)
 rule(
     """
