@@ -398,7 +398,7 @@ LIMITS = {
     "planning": (83_594, 53, 52),
     "report": (31_936, 28, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (67_712, 36, 32),
+    "workloads": (67_720, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

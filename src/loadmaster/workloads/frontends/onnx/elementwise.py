@@ -343,7 +343,8 @@ def _gather_nd_shape(node: Node) -> list[Result]:
 def _block_lookup(node: Node) -> Work:
     """Return the work of a lookup in a table quantised in blocks: of the table, its scales and zero
     points only the rows that are looked up."""
-    extent = node.shape(0)[node.attrs.get("gather_axis", 0)]
+    sizes = node.shape(0)
+    extent = sizes[node.attrs.get("gather_axis", 0) % len(sizes)]
     rows = min(extent, node.operand(1).count)
     values = ((index, node.optional(index)) for index in (0, 2, 3))
     touched: dict[int | str, int] = {
