@@ -254,7 +254,7 @@ def test_ctrl_c_twice_is_ctrl_c(monkeypatch):
 
 
 def test_an_interrupt_in_a_callback_whose_errors_are_dropped_comes_again():
-    main._interrupt_again(SimpleNamespace(exc_value=KeyboardInterrupt()))
+    start._interrupt_again(SimpleNamespace(exc_value=KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         time.sleep(20)
 

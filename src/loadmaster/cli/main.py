@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -107,7 +105,6 @@ def main() -> NoReturn:
     asks_help = not {"--help", "-h"}.isdisjoint(words)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
-        sys.unraisablehook = _interrupt_again
         if not asks_help:
             _load_native()
         check_streams()
@@ -166,15 +163,6 @@ def _end_properly_at(*signals: signal.Signals) -> None:
     for number in signals:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
-
-
-def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Repeat a Ctrl-C that Python has dropped, because it came in a callback whose errors go
-    nowhere."""
-    if isinstance(dropped.exc_value, KeyboardInterrupt):
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(dropped)
 
 
 def _code_of_signal(error: BaseException | None) -> int:

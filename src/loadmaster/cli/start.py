@@ -3,7 +3,10 @@ loaded, and the time since its start, including loading modules and reading netw
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from typing import NoReturn
 
@@ -15,12 +18,22 @@ def main() -> NoReturn:
     """Load the commands, and run the command line."""
     global _begun
     _begun = time.monotonic()
+    sys.unraisablehook = _interrupt_again
     try:
         from loadmaster.cli.main import main as run
     except KeyboardInterrupt:
         sys.stderr.write("loadmaster: interrupted\n")
         sys.exit(130)
     run()
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that Python has dropped, because it came in a callback whose errors go
+    nowhere."""
+    if isinstance(dropped.exc_value, KeyboardInterrupt):
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def spent() -> float:
