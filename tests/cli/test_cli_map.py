@@ -63,6 +63,28 @@ def test_people_get_tables_and_files_start_the_next_search(folder):
     assert "magma, seed 0" in run("map jobs.csv --target m3e-s2", settings, cwd=folder).stdout
 
 
+def test_one_table_of_measured_costs_serves_several_inputs(folder):
+    for name, channels in (("a", 64), ("b", 32)):
+        (folder / f"{name}.csv").write_text(f"K,C,Y,X,R,S,type\n{channels},64,56,56,1,1,1\n")
+    (folder / "sub").mkdir()
+    (folder / "sub/a.csv").write_text((folder / "b.csv").read_text())
+    rows = ["a/0,hb0,1e-3,1e9", "b/0,hb0,2e-3,1e9"]
+    command = "map {} --target m3e-s2 --cost {}"
+    for name, some in (("both", rows), ("one", rows[:1]), ("numbers", ["0,hb0,1e-3,1e9"])):
+        lines = ["job,core,latency_s,bandwidth_bytes_per_s", *some]
+        (folder / f"{name}.csv").write_text("\n".join(lines))
+    answer = printed(command.format("a.csv b.csv", "both.csv"), cwd=folder)
+    assert answer["makespan"] == pytest.approx(3e-3)
+    for inputs, table, message in (
+        ("a.csv b.csv", "one.csv", "job 'b/0' has no row"),
+        ("a.csv b.csv", "numbers.csv", "there is no job '0'"),
+        ("a.csv sub/a.csv", "one.csv", "two inputs have a job 'a/0'"),
+    ):
+        refused(run(command.format(inputs, table), cwd=folder), message)
+    late = run("map a.csv sub/a.csv --target m3e-s2 --deadline a=1us", cwd=folder)
+    assert "a-2" in late.stdout
+
+
 def test_a_front_of_two_objectives(folder):
     options = "--target m3e-s2 --bandwidth '1 GB/s' --objective makespan,energy --samples 300"
     front = printed("map jobs.csv", options, cwd=folder)["front"]

@@ -3,6 +3,7 @@ the user's own table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def analyse(
     )
     if tabled is not None:
         return _with_provenance(tabled.analyse(jobs, target), tabled, name, target)
-    if cost.lower().endswith(".csv"):
+    if _is_measured(cost):
         return _as_measured(
             MeasuredTable(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
@@ -98,6 +99,29 @@ def analyse(
     names = tuple(job.name for job in jobs.jobs)
     found = replace(found, jobs=names, cores=tuple(core.name for core in target.cores))
     return _with_provenance(found, model, cost, target)
+
+
+def analyse_all(jobs: Sequence[Workload], target: Target, cost: str) -> list[JobAnalysis]:
+    """Analyse several workloads, with one table for all if it is the user's: its rows are by name.
+    Raises the errors of :func:`analyse`, and JobError where two workloads have a job of one
+    name."""
+    if len(jobs) < 2 or not _is_measured(cost):
+        return [analyse(each, target, cost) for each in jobs]
+    names = [job.name for each in jobs for job in each.jobs]
+    several = frozenset(names)
+    if len(several) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise JobError(
+            f"{cost}: two inputs have a job {twice!r}: rename the file or the network of one"
+        )
+    table = read_job_analysis(cost)
+    model = MeasuredTable(table, cost, several)
+    return [_as_measured(model.analyse(each, target), cost) for each in jobs]
+
+
+def _is_measured(cost: str) -> bool:
+    """Whether costs are a table of the user's, and no model."""
+    return cost.lower().endswith(".csv") and cost.partition(":")[0] not in COST_MODELS.names
 
 
 def _with_provenance(

@@ -18,7 +18,7 @@ from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.base import JobAnalysis
-from loadmaster.cost.job_pool import JobPool, is_listed, joined, load_renamed, part_of, read_listed
+from loadmaster.cost.job_pool import JobPool, is_listed, joined, load_renamed, part_of, read_pool
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import WHOLE, Grid, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
@@ -94,7 +94,7 @@ def divide_jobs(
     names: list[str] = []
     for source in map(str, sources):
         if is_listed(source):
-            read.append(read_listed(source, target, mini_batches=mini_batches))
+            read.append([read_pool([source], target, mini_batches=mini_batches)])
         else:
             graph = load_renamed(source, names, **options)
             read.append(DivisibleNetwork.of(graph, target))

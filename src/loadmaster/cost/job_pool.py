@@ -8,7 +8,7 @@ from typing import Any
 
 from loadmaster.core.errors import MappingError
 from loadmaster.core.names import unique_names
-from loadmaster.cost.analyse import analyse, pooled, read_jobs
+from loadmaster.cost.analyse import analyse_all, pooled, read_jobs
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.registry import DEFAULT
 from loadmaster.targets.hardware import Target
@@ -54,16 +54,30 @@ def read_pool(
     LoadmasterError
         If a source or the table of costs cannot be read, or the costs cannot be worked out.
     """
-    parts: list[JobPool] = []
     names: list[str] = []
+    read: list[tuple[str, Workload | JobAnalysis, Sequence[int | None]]] = []
     for source in sources:
         if is_listed(source):
-            parts += read_listed(source, target, cost, mini_batches=mini_batches)
-            continue
-        machine = _require_target(source, target)
-        graph = load_renamed(source, names, **options)
-        work = lower([graph], machine, mini_batches=mini_batches)
-        parts.append(part_of(work, analyse(work, machine, cost)))
+            listed = _renamed(_read_list(source, mini_batches), names)
+            read.append((source, listed, range(mini_batches)))
+        else:
+            machine = _require_target(source, target)
+            graph = load_renamed(source, names, **options)
+            read.append((source, lower([graph], machine, mini_batches=mini_batches), [None]))
+    works = [jobs for _, jobs, _ in read if isinstance(jobs, Workload)]
+    analyses = iter(analyse_all(works, target, cost) if target else ())
+    parts: list[JobPool] = []
+    for source, jobs, numbers in read:
+        if isinstance(jobs, Workload):
+            _require_target(source, target)
+            costs = next(analyses)
+            parts += [part_of(jobs, costs, number) for number in numbers]
+        else:
+            count = len(jobs.jobs)
+            parts += [
+                JobPool(jobs, ((),) * count, (source,) * count, (number or 0,) * count)
+                for number in numbers
+            ]
     return joined(parts)
 
 
@@ -79,11 +93,8 @@ def is_listed(source: str) -> bool:
     return source.lower().endswith(".csv")
 
 
-def read_listed(
-    source: str, target: Target | None, cost: str = DEFAULT, *, mini_batches: int = 1
-) -> list[JobPool]:
-    """Read a job list, whose jobs are analysed, or a job analysis table: a pool for each
-    mini-batch. Errors are those of read_pool."""
+def _read_list(source: str, mini_batches: int) -> Workload | JobAnalysis:
+    """Read a job list, or a job analysis table."""
     jobs = read_jobs(source)
     count = len(jobs.jobs)
     if count * mini_batches > MOST:
@@ -91,13 +102,16 @@ def read_listed(
             f"{source}: {count} jobs for each of {mini_batches} mini-batches are more than {MOST:,}"
             " jobs: ask for fewer mini-batches"
         )
+    return jobs
+
+
+def _renamed(jobs: Workload | JobAnalysis, taken: list[str]) -> Workload | JobAnalysis:
+    """Return a job list under a name that no network has."""
     if isinstance(jobs, JobAnalysis):
-        return [
-            JobPool(jobs, ((),) * count, (source,) * count, (number,) * count)
-            for number in range(mini_batches)
-        ]
-    costs = analyse(jobs, _require_target(source, target), cost)
-    return [part_of(jobs, costs, number) for number in range(mini_batches)]
+        return jobs
+    taken.append(jobs.networks[0].name)
+    name = unique_names(taken)[-1]
+    return replace(jobs, jobs=tuple(replace(job, network=name) for job in jobs.jobs))
 
 
 def _require_target(source: str, target: Target | None) -> Target:

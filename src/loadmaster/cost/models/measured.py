@@ -21,17 +21,19 @@ class MeasuredTable(CostModel):
     job of the workload is called so, by position from 0. Its cores are the target's by name. What
     is given and what there is must match: a job that the table leaves out or that is not there, and
     a core that is not there, are errors; a core that the table leaves out can run none of the jobs.
+    A table for several workloads has rows by name for the jobs of ``several``.
     """
 
     table: JobAnalysis
     source: str
+    several: frozenset[str] = frozenset()
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Return the table in the order of the workload's jobs and the target's cores; raises
         :class:`JobError` if they do not match."""
         jobs = tuple(job.name for job in workload.jobs)
         cores = tuple(core.name for core in target.cores)
-        numbered = all(name.isdecimal() for name in self.table.jobs)
+        numbered = not self.several and all(name.isdecimal() for name in self.table.jobs)
         if numbered and not set(self.table.jobs) & set(jobs):
             jobs = tuple(map(str, range(len(jobs))))
         rows = self._rows(jobs)
@@ -64,7 +66,7 @@ class MeasuredTable(CostModel):
         """Return the row of the table for each job; raise JobError for rows without a job and jobs
         without a row."""
         index = {name: i for i, name in enumerate(self.table.jobs)}
-        known = set(names)
+        known = self.several or set(names)
         for name in index:
             if name not in known:
                 raise JobError(
