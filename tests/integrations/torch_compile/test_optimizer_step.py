@@ -19,6 +19,7 @@ from tests.support.compiled import (
 )
 from tests.support.nightly import by_night
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile import optimizer_step
@@ -250,6 +251,26 @@ def test_hooks_of_optimizers_and_parameters_see_what_they_should():
 
     loop = both(run)
     assert [fallback.reason for fallback in loop.model.fallbacks] == ["hooks come before its step"]
+
+
+def test_hooks_of_all_optimizers_see_whole_steps():
+    calls = []
+
+    def clip(optimizer, *_):
+        calls.append(optimizer)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(parameters, 1e-4)
+
+    def run(loop):
+        calls.clear()
+        handle = register_optimizer_step_pre_hook(clip)
+        try:
+            steps(3)(loop)
+        finally:
+            handle.remove()
+        assert calls == [loop.optimizer] * 3
+
+    both(run, ELEMENTWISE["momentum"])
 
 
 def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():

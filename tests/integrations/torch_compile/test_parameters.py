@@ -3,6 +3,7 @@ changes."""
 
 import contextlib
 import copy
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -466,3 +467,59 @@ def test_a_refusal_names_the_smallest_budget_that_works():
                 with contextlib.suppress(BudgetError):
                     call(tokens(0))
                     assert model_of(call).plans[0].kernels_in_blocks
+
+
+def scaled(layers):
+    """Layers of which the first weight is not saved, so that it may change before the backward
+    pass."""
+
+    def run(own, x):
+        for weight, bias in zip(own.weights, own.biases, strict=True):
+            x = torch.tanh(x * weight + bias)
+        return x.square().mean()
+
+    weights = nn.ParameterList([nn.Parameter(torch.randn(512, 512)) for _ in range(layers)])
+    biases = nn.ParameterList([nn.Parameter(torch.randn(512)) for _ in range(layers)])
+    return Parts(run, weights=weights, biases=biases)
+
+
+@pytest.mark.parametrize("what", ["parameter", "state"])
+def test_changes_between_the_passes_are_kept(what):
+    """Also of tensors whose copies stay in the arena from one pass to the other."""
+    module, x = scaled(4), torch.randn(512, 512)
+
+    def trained(twin, optimizer, call):
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = call(x)
+            if step >= 2:
+                with torch.no_grad():
+                    twin.weights[0].clamp_(-0.01, 0.01)
+                    for state in optimizer.state.values() if what == "state" else ():
+                        state["exp_avg"].zero_()
+            loss.backward()
+            optimizer.step()
+        return clones(twin.parameters()) + state_of(twin, optimizer)
+
+    options = {"fast_memory": 0.75, "refine_after": 0}
+    make = partial(torch.optim.Adam, lr=0.01)
+    assert same(trained(*compiled(module, make, **options)), trained(*unmoved(module, make)))
+
+
+@pytest.mark.parametrize("storage", ["shared", "flat"])
+def test_parameters_without_a_storage_of_their_own_are_left_to_the_optimizer(storage):
+    module, x = scaled(3), torch.randn(512, 512)
+
+    def trained(twin, optimizer, call):
+        if storage == "shared":
+            twin.share_memory()
+        else:
+            flat = torch.cat([p.detach().flatten() for p in twin.parameters()])
+            parts = flat.split([p.numel() for p in twin.parameters()])
+            for parameter, part in zip(twin.parameters(), parts, strict=True):
+                parameter.data = part.view_as(parameter)
+        fit(optimizer, call, x, steps=3)
+        return clones(twin.parameters())
+
+    make = OPTIMIZERS["momentum"]
+    assert same(trained(*compiled(module, make, fast_memory=0.9)), trained(*unmoved(module, make)))

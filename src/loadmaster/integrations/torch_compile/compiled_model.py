@@ -1096,6 +1096,7 @@ class PlannedGraph:
                 # Another graph, which has run since the forward pass, has moved them.
                 self.place_parameters()
                 session.places.update(self._places())
+            session.refresh()
             self._select_updates(session)
             self._make_gradients(session)
             try:

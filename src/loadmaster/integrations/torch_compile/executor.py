@@ -119,6 +119,8 @@ class ExecutablePlan:
         Storages of the plan that stay in slow memory, each with its offset in a run's slow memory.
     kept
         The (offset, bytes) of tensors that stay in the arena between the two parts.
+    kept_persistent
+        Storage, offset and bytes of those of them that are the caller's.
     persistent
         For copies of parameters, buffers, optimizer state and gradients, the storage by index of
         the copy. Their places in slow memory outlive a run.
@@ -153,12 +155,14 @@ class ExecutablePlan:
             if traced.storages[s].owner is Owner.PLAN
         }
         boundary = traced.parts[0].end
-        self.kept = tuple(
-            (offset, int(self.problem.sequence.sizes[t]))
+        kept = [
+            (self.problem.storage[t], offset, int(self.problem.sequence.sizes[t]))
             for t, spans in self._stays.items()
             for start, end, offset in spans
             if start < boundary <= end
-        )
+        ]
+        self.kept = tuple((offset, size) for _, offset, size in kept)
+        self.kept_persistent = tuple(one for one in kept if one[0] in moving)
         moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
         self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
 
@@ -340,6 +344,7 @@ class Session:
             self, _release, self.memory, self._held, self.pending
         )
         self.slot = self._reserve(program.slow_bytes)
+        self._versions = [tensors[s]._version for s, *_ in program.kept_persistent if s in tensors]
 
     def streamed_tensor(self, view: View) -> SlowTensor:
         """Return a tensor that stays in slow memory throughout the run."""
@@ -454,6 +459,18 @@ class Session:
         self._copy_kept(self.offload_slot, to_fast=True)
         self.offload_slot = None
         self.memory.release(*self._held.pop())
+
+    def refresh(self) -> None:
+        """Read tensors again that stayed in the arena, and that the caller has changed since the
+        forward part."""
+        kept = [one for one in self.program.kept_persistent if one[0] in self.tensors]
+        for (storage, offset, size), version in zip(kept, self._versions, strict=True):
+            if self.tensors[storage]._version != version:
+                for wait in self.pending.values():
+                    wait()
+                place = self.places[storage]
+                copy = ArenaCopy(True, offset, place.slot, size)._replace(file=place.file)
+                self.memory.copy(self.program.arena, copy)()
 
     def _copy_kept(self, slot: int, to_fast: bool) -> None:
         """Copy the kept tensors to or from the slow memory."""

@@ -30,7 +30,12 @@ from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
-from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
+from loadmaster.integrations.torch_compile.updates import (
+    Update,
+    forget,
+    has_pre_hooks,
+    is_elementwise,
+)
 
 _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""
@@ -59,7 +64,7 @@ def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
     _HIDDEN.pop(optimizer, None)  # of a step that has failed
     if _MODELS:
         _check_owner(optimizer)
-        if not optimizer._optimizer_step_pre_hooks:  # hooks must get an error for spent gradients
+        if not has_pre_hooks(optimizer):  # hooks must get an error for spent gradients
             _forget_spent(optimizer)
         _update_large(optimizer, arguments, keywords)
     return _with_closure(optimizer, arguments, keywords)
@@ -170,7 +175,7 @@ def _reason_unplanned(
         return "it does not treat each element by itself"
     if any(value is not None for value in (*arguments[1:], *keywords.values())):
         return "it has a closure"
-    if optimizer._optimizer_step_pre_hooks:
+    if has_pre_hooks(optimizer):
         return "hooks come before its step"
     if any(getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")):
         return "it unscales gradients itself"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
@@ -29,6 +30,7 @@ from loadmaster.integrations.torch_compile.captured import (
     Owner,
     Storage,
     is_view,
+    persistent_inputs,
     view_of,
     views,
 )
@@ -108,7 +110,13 @@ def forget(parameters: Iterable[Tensor]) -> None:
             parameter.grad = None
 
 
-_HOOK_TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+def has_pre_hooks(optimizer: Optimizer | None) -> bool:
+    """Return whether hooks run before the optimizer's step that are its own or the user's for all
+    optimizers."""
+    others = (getattr(hook, "__module__", "") for hook in _global_optimizer_pre_hooks.values())
+    return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None)) or not all(
+        module.startswith("loadmaster.") for module in others
+    )
 
 
 _NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop Rprop ASGD"
@@ -333,14 +341,14 @@ def step_alone(
     alone.__dict__.pop(
         "step", None
     )  # an instance attribute set by schedulers, which counts steps of the whole optimizer
-    alone.__dict__.update({name: OrderedDict() for name in _HOOK_TABLES})
     only = torch.nn.Parameter(parameter.detach(), requires_grad=False)
     if gradient.stride() != only.stride():  # autograd does the same
         gradient = torch.empty_like(only).copy_(gradient)
     only.grad = gradient
     alone.param_groups = [{**group, "params": [only]}]
     alone.state = defaultdict(dict, {only: state} if state else {})
-    alone.step()
+    # Without the hooks around it, which are of the step of the whole optimizer.
+    type(optimizer).step.__wrapped__(alone)
     return dict(alone.state[only])
 
 
@@ -390,11 +398,7 @@ class Updates:
     def is_left(self, parameter: Tensor) -> bool:
         """Return whether a parameter is left to the optimizer's own step; also if hooks read its
         gradient."""
-        return (
-            id(parameter) in self.left
-            or _has_hooks(parameter)
-            or bool(getattr(self.optimizer, "_optimizer_step_pre_hooks", None))
-        )
+        return id(parameter) in self.left or _has_hooks(parameter) or has_pre_hooks(self.optimizer)
 
     def wanted(self) -> set[int]:
         """Return the parameters (by ``id``) that backward passes may update."""
@@ -443,15 +447,19 @@ class Traced(Captured):
 
 def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update into the backward part as soon as the gradient is complete and the parameter
-    is no longer read. Parameters left to the optimizer, or passed twice, get no update."""
+    is no longer read. Parameters left to the optimizer, passed twice, or without a storage of their
+    own, get no update."""
     first, second = traced.parts
     if len(second.returned) != len(first.given):
         return traced
     mine, uses = updates.wanted(), Counter(view.storage for view in views(first.given))
     storages, calls = list(traced.storages), list(traced.calls)
+    own_storage = persistent_inputs(traced, given)
     added: list[tuple[int, Call]] = []
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
-        if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
+        if not (is_view(slot) and is_view(gradient) and id(given[i]) in mine):
+            continue
+        if uses[slot.storage] == 1 and slot.storage in own_storage:
             update = traced.updates[i] = updates.of(given[i])
             state: dict[int, Tensor] = {}
             traced.states[i] = state
