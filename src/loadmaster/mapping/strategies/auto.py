@@ -54,6 +54,8 @@ def run(search: MappingSearch) -> None:
         if search.bound.core is not None:
             cores.append(search.bound.core)
         for core in cores:
+            if search.done:
+                return
             leaf = paced(group, core)
             scored.append((search.offer(leaf), leaf))
     begins = [queues for _, queues in sorted(scored, key=itemgetter(0))[:_STARTS]]

@@ -220,6 +220,7 @@ def parse_model(data: bytes) -> onnx.ModelProto:
     except Exception:
         raise ModelError(
             "is not an ONNX file, or is cut off or damaged: export it to ONNX, or copy it again"
+            " (lists of jobs are for loadmaster map, and end in .csv)"
         ) from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(
