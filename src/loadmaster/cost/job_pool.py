@@ -111,6 +111,8 @@ def _renamed(jobs: Workload | JobAnalysis, taken: list[str]) -> Workload | JobAn
         return jobs
     taken.append(jobs.networks[0].name)
     name = unique_names(taken)[-1]
+    if name == taken[-1]:
+        return jobs
     return replace(jobs, jobs=tuple(replace(job, network=name) for job in jobs.jobs))
 
 

@@ -523,3 +523,15 @@ def test_parameters_without_a_storage_of_their_own_are_left_to_the_optimizer(sto
 
     make = OPTIMIZERS["momentum"]
     assert same(trained(*compiled(module, make, fast_memory=0.9)), trained(*unmoved(module, make)))
+
+
+def test_modules_that_are_made_in_inference_mode_move():
+    """Their parameters have no version counters."""
+    with torch.inference_mode():
+        module = linears(512, 6).eval()
+    torch._dynamo.reset()
+    call, x = with_plan(module, 0.6), torch.randn(16, 512)
+    for mode in (torch.inference_mode, torch.no_grad, torch.no_grad):
+        with mode():
+            assert torch.equal(call(x), module(x))
+    assert model_of(call).summary().moved_bytes > 0

@@ -118,9 +118,7 @@ class ExecutablePlan:
     streamed_offsets
         Storages of the plan that stay in slow memory, each with its offset in a run's slow memory.
     kept
-        The (offset, bytes) of tensors that stay in the arena between the two parts.
-    kept_persistent
-        Storage, offset and bytes of those of them that are the caller's.
+        The (storage, offset, bytes) of tensors that stay in the arena between the two parts.
     persistent
         For copies of parameters, buffers, optimizer state and gradients, the storage by index of
         the copy. Their places in slow memory outlive a run.
@@ -155,14 +153,12 @@ class ExecutablePlan:
             if traced.storages[s].owner is Owner.PLAN
         }
         boundary = traced.parts[0].end
-        kept = [
+        self.kept = tuple(
             (self.problem.storage[t], offset, int(self.problem.sequence.sizes[t]))
             for t, spans in self._stays.items()
             for start, end, offset in spans
             if start < boundary <= end
-        ]
-        self.kept = tuple((offset, size) for _, offset, size in kept)
-        self.kept_persistent = tuple(one for one in kept if one[0] in moving)
+        )
         moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
         self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
 
@@ -344,7 +340,8 @@ class Session:
             self, _release, self.memory, self._held, self.pending
         )
         self.slot = self._reserve(program.slow_bytes)
-        self._versions = [tensors[s]._version for s, *_ in program.kept_persistent if s in tensors]
+        mine = {s for s in tensors.keys() & places.keys() if not tensors[s].is_inference()}
+        self._versions = {s: tensors[s]._version for s, *_ in program.kept if s in mine}
 
     def streamed_tensor(self, view: View) -> SlowTensor:
         """Return a tensor that stays in slow memory throughout the run."""
@@ -445,7 +442,7 @@ class Session:
         arena."""
         for wait in self.pending.values():
             wait()
-        slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
+        slot = self._reserve(sum(bytes for *_, bytes in self.program.kept))
         try:
             self._copy_kept(slot, to_fast=False)
         except BaseException:
@@ -463,9 +460,9 @@ class Session:
     def refresh(self) -> None:
         """Read tensors again that stayed in the arena, and that the caller has changed since the
         forward part."""
-        kept = [one for one in self.program.kept_persistent if one[0] in self.tensors]
-        for (storage, offset, size), version in zip(kept, self._versions, strict=True):
-            if self.tensors[storage]._version != version:
+        for storage, offset, size in self.program.kept:
+            before = self._versions.get(storage)
+            if before is not None and self.tensors[storage]._version != before:
                 for wait in self.pending.values():
                     wait()
                 place = self.places[storage]
@@ -475,7 +472,7 @@ class Session:
     def _copy_kept(self, slot: int, to_fast: bool) -> None:
         """Copy the kept tensors to or from the slow memory."""
         try:
-            for offset, bytes in self.program.kept:
+            for _, offset, bytes in self.program.kept:
                 self.memory.copy(self.program.arena, ArenaCopy(to_fast, offset, slot, bytes))()
                 slot += bytes
         except BaseException:

@@ -119,8 +119,9 @@ class PersistentTensor:
     def changed(self) -> bool:
         """Return whether the tensor may have changed since the last call of this method."""
         tensor = self._tensor()
-        # Without the tensor, others on its storage have version counters of their own.
-        if tensor is None or tensor.untyped_storage() is not self.storage:
+        # Without the tensor, others on its storage have version counters of their own; what is made
+        # in inference mode has none.
+        if tensor is None or tensor.untyped_storage() is not self.storage or tensor.is_inference():
             return True
         before, self._version = self._version, tensor._version
         return self._version != before

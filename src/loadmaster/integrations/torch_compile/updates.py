@@ -113,7 +113,7 @@ def forget(parameters: Iterable[Tensor]) -> None:
 def has_pre_hooks(optimizer: Optimizer | None) -> bool:
     """Return whether hooks run before the optimizer's step that are its own or the user's for all
     optimizers."""
-    others = (getattr(hook, "__module__", "") for hook in _global_optimizer_pre_hooks.values())
+    others = (str(getattr(hook, "__module__", "")) for hook in _global_optimizer_pre_hooks.values())
     return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None)) or not all(
         module.startswith("loadmaster.") for module in others
     )
