@@ -178,7 +178,7 @@ def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     refused(
         run("allocate --from onnxruntime", PLANNERS / "branches.json", "--out", tmp_path / "o.csv"),
         "branches.json",
-        "--json",
+        "leave --out out",
     )
     assert not (tmp_path / "o.csv").exists()
     refused(run("allocate --from tflm", dump), "did you mean tflm-log?")

@@ -38,6 +38,39 @@ def random_view(owner, generator):
     return view
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.flatten(1)[:, 20:44],  # begins inside a row, and ends in the next
+        lambda x: x.flatten()[1:901],
+        lambda x: x.flatten(1).unfold(1, 40, 16),  # frames overlap
+        lambda x: x.as_strided((4, 4), (7, 7)),
+    ],
+)
+def test_views_whose_elements_a_box_does_not_hold_have_no_windows(view):
+    owner = torch.arange(40 * 4 * 30).reshape(40, 4, 30)
+    seen = view(owner)
+    assert in_storage(identity(seen.ndim), _describe("v", seen), _describe("o", owner)) == ()
+
+
+def test_tensors_beside_each_other_in_a_storage_are_no_windows_of_each_other():
+    one, other = torch.zeros(2, 8, 8).unbind()
+    assert in_storage(identity(2), _describe("v", other), _describe("o", one)) == ()
+    whole = torch.zeros(8, 16)
+    first, later = whole[:, 3:11], whole[:, 4:12]
+    assert in_storage(identity(2), _describe("v", later), _describe("o", first)) == ()
+
+
+def test_enlargements_by_other_than_whole_factors_have_no_windows():
+    """Though the result is a whole multiple: torch rounds by the factor that is given."""
+    module = Parts(lambda own, x: nn.functional.interpolate(own.conv(x), scale_factor=3.05))
+    module.conv = nn.Conv2d(8, 8, 1)
+    graph = lm.load((module, torch.zeros(1, 8, 18, 18)))
+    (op,) = [op for op in graph.ops if "upsample" in op.kind]
+    assert graph.tensors[op.writes[0].tensor].shape == (1, 8, 54, 54)
+    assert all(not access.windows for access in op.reads)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed):
     """Where only one dimension is cut and none lies beside another in one of the owner, it holds

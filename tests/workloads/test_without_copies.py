@@ -41,6 +41,18 @@ def kinds(graph):
     return {op.name for op in without_updates(graph).ops}
 
 
+def test_an_input_grows_in_place_by_one_result_only():
+    """Two cannot both lie behind it."""
+    nodes = """
+        n = Relu(x)
+        m = Sigmoid(x)
+        k = Concat<axis=1>(p, n)
+        l = Concat<axis=1>(p, m)
+    """
+    found = without_updates(graph_of(nodes, "float[2,3,8] x, float[2,5,8] p", "k, l"))
+    assert {*found.outputs} in ({"k", "m"}, {"n", "l"})
+
+
 def test_a_cache_that_is_an_input_grows_in_place():
     graph = decoder()
     single = without_updates(graph)

@@ -77,13 +77,10 @@ def analyse(
         If a core's private buffer cannot hold a job's smallest tile.
     """
     target = as_target(target)
-    name, _, table = cost.partition(":")
-    tabled = (
-        COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
-    )
-    if tabled is not None:
+    if (tabled := _tabled(cost)) is not None:
+        name = cost.partition(":")[0]
         return _with_provenance(tabled.analyse(jobs, target), tabled, name, target)
-    if _is_measured(cost):
+    if cost.lower().endswith(".csv"):
         return _as_measured(
             MeasuredTable(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
@@ -105,7 +102,7 @@ def analyse_all(jobs: Sequence[Workload], target: Target, cost: str) -> list[Job
     """Analyse several workloads, with one table for all if it is the user's: its rows are by name.
     Raises the errors of :func:`analyse`, and JobError where two workloads have a job of one
     name."""
-    if len(jobs) < 2 or not _is_measured(cost):
+    if len(jobs) < 2 or not cost.lower().endswith(".csv") or _tabled(cost) is not None:
         return [analyse(each, target, cost) for each in jobs]
     names = [job.name for each in jobs for job in each.jobs]
     several = frozenset(names)
@@ -119,9 +116,10 @@ def analyse_all(jobs: Sequence[Workload], target: Target, cost: str) -> list[Job
     return [_as_measured(model.analyse(each, target), cost) for each in jobs]
 
 
-def _is_measured(cost: str) -> bool:
-    """Whether costs are a table of the user's, and no model."""
-    return cost.lower().endswith(".csv") and cost.partition(":")[0] not in COST_MODELS.names
+def _tabled(cost: str) -> CostModel | None:
+    """Return the model of ``NAME:TABLE.csv`` with its table; None for other costs."""
+    name, _, table = cost.partition(":")
+    return COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
 
 
 def _with_provenance(

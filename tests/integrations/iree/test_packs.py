@@ -39,9 +39,9 @@ def test_operations_are_found_with_their_lifetimes_and_sizes():
     assert (one.function, one.result, one.slices) == (
         "one",
         "%3",
-        (IreeSlice(0, 2, 128), IreeSlice(3, 5, 64)),
+        (IreeSlice(0, 2, 100), IreeSlice(3, 5, 64)),
     )
-    assert (other.function, other.slices) == ("initializer", (IreeSlice(1, 1, 64),))
+    assert (other.function, other.slices) == ("initializer", (IreeSlice(1, 1, 7),))
     assert MODULE[one.end].strip().startswith("%4 =")
 
 

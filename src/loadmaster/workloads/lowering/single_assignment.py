@@ -114,6 +114,7 @@ class _Rewriting:
         self.reads = {op.name: list(op.reads) for op in source.ops}
         self.readers: dict[str, list[Op]] = defaultdict(list)
         self.gone: set[str] = set()
+        self.grown: set[str] = set()
         self.outputs: dict[str, tuple[str, ...]] = {}
         for op in source.ops:
             for tensor in dict.fromkeys(self.tensors[read.tensor].storage for read in op.reads):
@@ -150,6 +151,7 @@ class _Rewriting:
                     self.readers[owner].append(reader)
         if result in self.source.outputs:
             self.outputs[result] = tuple(part.tensor for part in parts[1:])
+            self.grown.add(self.tensors[parts[0].tensor].storage)
         self.gone |= {op.name, *views}
 
     def graph(self) -> Graph:
@@ -204,9 +206,12 @@ class _Rewriting:
 
     def _may_go(self, result: str, parts: Sequence[Access]) -> bool:
         """Whether a result, or an alias of it, is not a result of the network, or is a growing
-        cache: an input followed by parts that operators make, without aliases."""
+        cache: an input, which grows by no other, followed by parts that operators make, without
+        aliases."""
         outputs = [name for name in self.source.outputs if self.tensors[name].storage == result]
         kinds = [self.tensors[self.tensors[part.tensor].storage].kind for part in parts]
+        if outputs and self.tensors[parts[0].tensor].storage in self.grown:
+            return False
         grows = kinds[:1] == [TensorKind.INPUT] and {*kinds[1:]} == {TensorKind.ACTIVATION}
         return not outputs or (grows and outputs == [result])
 

@@ -180,8 +180,13 @@ def _padding(call: OpCall) -> OpCall:
 def _upsampling(call: OpCall) -> OpCall | None:
     """Return Resize for an enlargement by whole factors; None for others, which implementations
     round differently."""
-    sizes = zip(call.tensor("self").shape, call.result.shape, strict=True)
-    if any(after % before for before, after in sizes):
+    sizes = list(zip(call.tensor("self").shape, call.result.shape, strict=True))
+    told = [call.attrs.get(name) for name in ("scales_h", "scales_w")]
+    scales = [1, 1, *(call.attrs.get("scale_factors") or told)]
+    if any(
+        after % before or (scale is not None and scale * before != after)
+        for (before, after), scale in zip(sizes, scales, strict=True)
+    ):
         return None
     return call.like(
         "Resize",
@@ -235,7 +240,8 @@ def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Wind
     """Return windows of a view as windows of the tensor that owns its storage; empty if strides do
     not determine them.
 
-    If several dimensions of the view lie in one dimension of the owner, the outermost decides.
+    If several dimensions of the view lie in one dimension of the owner, the outermost decides. The
+    view must end within each dimension of the owner, and its elements must not overlap.
     """
     offset, found = view.offset - owner.offset, []
     parts = _parts(view, owner)
@@ -248,12 +254,18 @@ def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Wind
         first[axis], offset = divmod(offset, stride) if extent > 1 and stride else (0, offset)
     for axis, extent in enumerate(owner.shape):
         own = parts.get(axis, [])
+        filled = any(divisor == 0 for *_, divisor in own)
+        reach = [(view.shape[other] // max(1, divisor) - 1) * size for other, size, divisor in own]
+        if first[axis] + (extent - 1 if filled else sum(reach)) >= extent:
+            return ()
         if not own:
             # The view holds one element of this dimension, or all there is.
             found.append(ALL if extent == 1 else Window(0, 0, 1, first[axis], first[axis]))
             continue
         dimension, step, divisor = max(own, key=lambda part: part[1])
         inside = sum((view.shape[other] - 1) * size for other, size, _ in own if size < step)
+        if inside >= step or sum(size == step for _, size, _ in own) > 1:
+            return ()
         found.append(
             _owner_window(
                 windows[dimension],
