@@ -253,6 +253,19 @@ def test_hooks_of_optimizers_and_parameters_see_what_they_should():
     assert [fallback.reason for fallback in loop.model.fallbacks] == ["hooks come before its step"]
 
 
+def test_hooks_after_a_step_have_the_gradients():
+    def run(loop):
+        loop.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.zero_grad())
+        for number in range(3):
+            loss = loop.call(tokens(number))
+            loss.backward()
+            loop.optimizer.step()
+            loop.note(loss)
+            assert all(p.grad is None for p in loop.module.parameters())
+
+    both(run)
+
+
 def test_hooks_of_all_optimizers_see_whole_steps():
     calls = []
 

@@ -678,6 +678,7 @@ class PlannedGraph:
         self.name = f"graph {len(model.plans)}"
         self.traced = Traced([], [], ())
         self.program: ExecutablePlan | None = None
+        self._run_before = 0  # the identity of the program, which may be large
         self.moving: frozenset[int] = frozenset()
         self.persistent_tensors: dict[int, PersistentTensor] = {}
         self.unmoved_peak = 0
@@ -1211,5 +1212,6 @@ class PlannedGraph:
         session.drain()
         session.end()
         self.history.note(session.times)
-        if self.history.steps == 1 and self.budget is not None:
-            return_freed_blocks()  # memory freed by the compiler
+        if id(self.program) != self._run_before and self.budget is not None:
+            return_freed_blocks()  # memory freed by the compiler, and by planning again
+        self._run_before = id(self.program)

@@ -177,6 +177,8 @@ def _reason_unplanned(
         return "it has a closure"
     if has_pre_hooks(optimizer):
         return "hooks come before its step"
+    if optimizer._optimizer_step_post_hooks:
+        return "hooks of its own come after its step"
     if any(getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")):
         return "it unscales gradients itself"
     if any(

@@ -348,7 +348,8 @@ def step_alone(
     alone.param_groups = [{**group, "params": [only]}]
     alone.state = defaultdict(dict, {only: state} if state else {})
     # Without the hooks around it, which are of the step of the whole optimizer.
-    type(optimizer).step.__wrapped__(alone)
+    step = type(optimizer).step
+    getattr(step, "__wrapped__", step)(alone)
     return dict(alone.state[only])
 
 
