@@ -82,6 +82,19 @@ def test_what_is_not_understood_is_named_in_the_plan():
     assert plan.jobs[0].reads[0].bytes == 64
 
 
+def test_efficiencies_spelt_otherwise_than_operators_are_named_in_order():
+    spelt = ["MYSTERY", "Mystery", "mYstery", "myStery", "mysTery", "other"]
+    machine = npu(scratchpad=0)
+    cores = [replace(core, efficiency=dict.fromkeys(spelt, 0.5)) for core in machine.cores]
+    build = GraphBuilder()
+    build.tensor("x", (4, 4, 4), TensorKind.INPUT)
+    build.tensor("y", (4, 4, 4))
+    build.op("Mystery", OpClass.UNKNOWN, ["x"], "y")
+    plan = verified([build.graph("y")], replace(machine, cores=tuple(cores)))
+    named = [note.split()[3] for note in plan.notes if "efficiency" in note]
+    assert named == ["MYSTERY", "mYstery", "myStery", "mysTery"]
+
+
 def test_a_main_memory_too_small_says_how_much_too_small():
     machine = npu()
     with pytest.raises(

@@ -308,8 +308,8 @@ def _unused_efficiencies(workload: Workload, target: Target) -> Iterator[str]:
     """Note kinds of operators that a target spells in another way than the networks."""
     kinds = {kind_of(job.kind, job.nests) for job in workload.jobs}
     there = {kind.lower(): kind for kind in kinds}
-    stated = dict.fromkeys(name for core in target.cores for name in core.efficiency)
-    for name in stated.keys() - kinds:
+    stated = {name for core in target.cores for name in core.efficiency}
+    for name in sorted(stated - kinds):
         if kind := there.get(name.lower()):
             yield f"the efficiency of {name} is not used: these operators are called {kind}"
 

@@ -171,7 +171,7 @@ def _bind(
         if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
     }
     if not any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
-        for name in given.keys() - known.keys():
+        for name in sorted(given.keys() - known.keys()):
             raise ModelError(
                 f"the factory takes no argument {name}: add one, or leave out {_option(name)}"
             )
