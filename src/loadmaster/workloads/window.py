@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, combinations
 from operator import mul
 from typing import Any
 
@@ -113,6 +113,11 @@ def common_volume(one: Box, other: Box) -> int:
             return 0
         count *= extent
     return count
+
+
+def disjoint(boxes: Sequence[Box]) -> bool:
+    """Whether no two boxes share an element. O(n^2) comparisons for n boxes."""
+    return not any(common_volume(one, other) for one, other in combinations(boxes, 2))
 
 
 def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Box:

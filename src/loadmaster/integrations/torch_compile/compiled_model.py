@@ -678,7 +678,7 @@ class PlannedGraph:
         self.name = f"graph {len(model.plans)}"
         self.traced = Traced([], [], ())
         self.program: ExecutablePlan | None = None
-        self._run_before = 0  # the identity of the program, which may be large
+        self._has_run = False  # the program, once
         self.moving: frozenset[int] = frozenset()
         self.persistent_tensors: dict[int, PersistentTensor] = {}
         self.unmoved_peak = 0
@@ -848,6 +848,7 @@ class PlannedGraph:
         self.unmoved_peak = self._problem(
             self.versions.whole, self.surroundings, frozenset()
         ).peak()
+        self._has_run = False
         self.history.forget()
         if before is not None:
             before.arena.close()
@@ -1212,6 +1213,6 @@ class PlannedGraph:
         session.drain()
         session.end()
         self.history.note(session.times)
-        if id(self.program) != self._run_before and self.budget is not None:
+        if not self._has_run and self.budget is not None:
             return_freed_blocks()  # memory freed by the compiler, and by planning again
-        self._run_before = id(self.program)
+        self._has_run = True

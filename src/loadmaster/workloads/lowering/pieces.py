@@ -13,7 +13,7 @@ from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import CHANNELS, WHOLE, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import Box, common_volume, volume, whole
+from loadmaster.workloads.window import Box, common_volume, disjoint, volume, whole
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Pieces:
             len(boxes) < 2
             or sum(volumes) != tensor.count
             or any(size == 0 or tensor.bytes * size % tensor.count for size in volumes)
-            or (storage not in self._grids and not _disjoint(boxes))
+            or (storage not in self._grids and not disjoint(boxes))
         ):
             return
         self.parts[storage] = [
@@ -226,12 +226,6 @@ def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
     return Grid(
         tuple(shape), tuple((*own[:-1], extent) for own, extent in zip(ends, shape, strict=True))
     )
-
-
-def _disjoint(boxes: Sequence[Box]) -> bool:
-    """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one
-    or two dimensions."""
-    return all(not common_volume(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:

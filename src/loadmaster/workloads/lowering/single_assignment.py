@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
-from loadmaster.workloads.window import ALL, Box, Window, common_volume, through_reshape, volume
+from loadmaster.workloads.window import ALL, Box, Window, disjoint, through_reshape, volume
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -197,12 +197,7 @@ class _Rewriting:
                 for window, extent in zip(part.windows, self.source.seen(part).shape, strict=True)
             }
             boxes.append(tuple(place[axis] for axis in axes))
-        apart = not any(
-            common_volume(one, other)
-            for number, one in enumerate(boxes)
-            for other in boxes[:number]
-        )
-        return bool(boxes) and apart and sum(map(volume, boxes)) == result.count
+        return bool(boxes) and disjoint(boxes) and sum(map(volume, boxes)) == result.count
 
     def _may_go(self, result: str, parts: Sequence[Access]) -> bool:
         """Whether a result, or an alias of it, is not a result of the network, or is a growing
