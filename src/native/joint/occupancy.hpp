@@ -37,10 +37,10 @@ class Occupancy {
                 peak_[block] += bytes;
                 begin = end;
             }
-            for (; begin < std::min(end, over); ++begin) {
-                used_[begin] += bytes;
-                peak_[block] = std::max(peak_[block], used_[begin] + added_[block]);
-            }
+            std::int64_t most = peak_[block] - added_[block];
+            for (; begin < std::min(end, over); ++begin)
+                most = std::max(most, used_[begin] += bytes);
+            peak_[block] = most + added_[block];
         }
     }
 

@@ -112,11 +112,13 @@ class EventEngine {
 
   private:
     void share() {
-        std::ranges::fill(load_, 0.0);
-        for (const Running &run : running_)
-            for (std::size_t link : indices(load_.size())) load_[link] += run.demand[link];
         is_full_ = false;
-        for (const double load : load_) is_full_ |= load > 1.0;
+        for (std::size_t link : indices(load_.size())) {
+            double load = 0.0;
+            for (const Running &run : running_) load += run.demand[link];
+            load_[link] = load;
+            is_full_ |= load > 1.0;
+        }
         for (Running &run : running_) {
             run.speed = 1.0;
             if (!is_full_) continue;
@@ -140,7 +142,7 @@ class EventEngine {
     void advance(std::int64_t step, std::vector<Running> &finished) {
         finished.clear();
         std::size_t kept = 0;
-        for (Running &run : running_) {
+        for (Running run : running_) {
             run.remaining -= static_cast<double>(step) * run.speed;
             if (run.remaining <= kRounding)
                 finished.push_back(run);
