@@ -113,76 +113,13 @@ def lower(
     most = max(1, _MOST_OPERATORS // max(1, sum(len(graph.ops) for graph in graphs)))
     if not 1 <= mini_batches <= most:
         raise PlanError(f"{mini_batches} mini-batches: give from 1 to {most} of these networks")
-    builder = _Builder(target, cuts)
-    for graph, name in zip(graphs, unique_names(graph.name for graph in graphs), strict=True):
-        builder.add_network(graph, name, mini_batches)
-    return Workload(tuple(builder.networks), tuple(builder.jobs), tuple(builder.tensors.values()))
-
-
-class _Builder:
-    """Collects the jobs and tensors of one network after another."""
-
-    def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
-        self._target = target
-        self.accumulator = max((core.accumulator for core in target.cores), default=0)
-        self._chosen = chosen
-        self.networks: list[NetworkInfo] = []
-        self.jobs: list[Job] = []
-        self.tensors: dict[str, TensorInstance] = {}
-
-    def add_network(self, graph: Graph, name: str, mini_batches: int) -> None:
-        """Add all jobs and tensors of a network with ``mini_batches`` mini-batches to the workload.
-        Raise PlanError if nothing in it takes work."""
-        graph = without_updates(graph)
-        fused = fuse(graph)
-        if not fused:
-            raise PlanError(
-                f"{graph.source}: nothing to plan: every operator is a view or a constant"
-            )
-        chosen = self._chosen[len(self.networks)] if self._chosen else None
-        chosen = chosen or Cuts(plain_cuts(graph, fused, self._target))
-        begin, others = len(self.jobs), len(self.tensors)
-        _MiniBatchBuilder(self, Pieces(graph, fused, chosen), name, mini_batches).add()
-        there = list(islice(self.tensors.values(), others, None))
-        jobs, tensors = _again(name, self.jobs[begin:], there, mini_batches)
-        self.jobs += jobs
-        self.tensors.update((tensor.name, tensor) for tensor in tensors)
-        operators = tuple(
-            _operator_info(graph, op, cut.tiles > 1)
-            for f, cut in zip(fused, chosen.cuts, strict=True)
-            for op in f.ops
-        )
-        # An output that no job touches is a constant or an input passed through: nothing to plan.
-        read = {storage for operator in operators for storage in operator.reads}
-        written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
-        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
-        outputs = tuple(storage for storage in delivered if storage in read | written.keys())
-        unused = tuple(
-            storage for storage in written if storage not in read and storage not in delivered
-        )
-        inputs = tuple(
-            name
-            for name, tensor in graph.tensors.items()
-            if name in read and tensor.kind is TensorKind.INPUT
-        )
-        notes = list(graph.notes)
-        if graph.subgraph_ops:
-            notes.append(f"operators inside control flow are not planned: {graph.subgraph_kinds}")
-        info = NetworkInfo(
-            name,
-            graph.source,
-            graph.precision,
-            mini_batches,
-            graph.batch,
-            graph.macs,
-            operators,
-            outputs,
-            graph.unknown_kinds,
-            tuple(notes),
-            inputs,
-            unused,
-        )
-        self.networks.append(info)
+    networks, jobs, tensors = list[NetworkInfo](), list[Job](), dict[str, TensorInstance]()
+    names = unique_names(graph.name for graph in graphs)
+    for number, (graph, name) in enumerate(zip(graphs, names, strict=True)):
+        chosen = cuts[number] if cuts else None
+        network = _NetworkBuilder(jobs, tensors, graph, name, mini_batches, target, chosen)
+        networks.append(network.info())
+    return Workload(tuple(networks), tuple(jobs), tuple(tensors.values()))
 
 
 def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
@@ -201,28 +138,102 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     return OperatorInfo(op.name, storages(op.reads), storages(op.writes), shape)
 
 
-class _MiniBatchBuilder:
-    """The jobs and tensors of the first mini-batch of one network."""
+class _NetworkBuilder:
+    """Adds the jobs and tensors of one network to those of others. Raises PlanError if nothing in
+    it takes work."""
 
-    def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batches: int) -> None:
-        self._jobs, self._tensors = builder.jobs, builder.tensors
-        self._accumulator = builder.accumulator
-        self._pieces, self._network = pieces, network
-        self._prefix = network if mini_batches == 1 else prefix_of(network, 0)
-
-    def add(self) -> None:
-        """Make the jobs in their order, and the tensors as they are first read or written."""
-        for group, tile in self._pieces.steps:
-            number = len(self._jobs)
-            reads = [self._operand(read) for read in self._pieces.reads[group][tile]]
-            reads += self._sums_before(group, tile)
-            cut = self._pieces.cuts[group]
-            writes = (
-                self._writes(group, cut.part(tile), number)
-                if cut.is_last(tile)
-                else [self._sums(group, tile, number)]
+    def __init__(
+        self,
+        jobs: list[Job],
+        tensors: dict[str, TensorInstance],
+        source: Graph,
+        name: str,
+        mini_batches: int,
+        target: Target,
+        chosen: Cuts | None,
+    ) -> None:
+        graph = without_updates(source)
+        fused = fuse(graph)
+        if not fused:
+            raise PlanError(
+                f"{graph.source}: nothing to plan: every operator is a view or a constant"
             )
-            self._jobs.append(self._job(group, tile, reads, writes))
+        self._pieces = Pieces(graph, fused, chosen or Cuts(plain_cuts(graph, fused, target)))
+        self._jobs, self._tensors = jobs, tensors
+        self._network, self._mini_batches = name, mini_batches
+        self._prefix = name if mini_batches == 1 else prefix_of(name, 0)
+        self._accumulator = max((core.accumulator for core in target.cores), default=0)
+        begin, others = len(jobs), len(tensors)
+        for number, tile in self._pieces.steps:
+            jobs.append(self._job(number, tile))
+        there = list(islice(tensors.values(), others, None))
+        more, copies = _again(name, jobs[begin:], there, mini_batches)
+        jobs += more
+        tensors.update((tensor.name, tensor) for tensor in copies)
+
+    def info(self) -> NetworkInfo:
+        """Return what a plan keeps of the network."""
+        graph = self._pieces.graph
+        operators = tuple(
+            _operator_info(graph, op, cut.tiles > 1)
+            for group, cut in zip(self._pieces.fused, self._pieces.cuts, strict=True)
+            for op in group.ops
+        )
+        # An output that no job touches is a constant or an input passed through: nothing to plan.
+        read = {storage for operator in operators for storage in operator.reads}
+        written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
+        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
+        notes = graph.notes
+        if graph.subgraph_ops:
+            notes += (f"operators inside control flow are not planned: {graph.subgraph_kinds}",)
+        return NetworkInfo(
+            self._network,
+            graph.source,
+            graph.precision,
+            self._mini_batches,
+            graph.batch,
+            graph.macs,
+            operators,
+            outputs=tuple(name for name in delivered if name in read or name in written),
+            unknown=graph.unknown_kinds,
+            notes=notes,
+            inputs=tuple(
+                name
+                for name, tensor in graph.tensors.items()
+                if name in read and tensor.kind is TensorKind.INPUT
+            ),
+            unused=tuple(name for name in written if name not in read and name not in delivered),
+        )
+
+    def _job(self, number: int, tile: int) -> Job:
+        """Return the job that runs piece ``tile`` of fused operator ``number`` in the first mini-
+        batch; its tensors are added as they are first read or written."""
+        group, cut = self._pieces.fused[number], self._pieces.cuts[number]
+        reads = [self._operand(read) for read in self._pieces.reads[number][tile]]
+        reads += self._sums_before(number, tile)
+        writes = (
+            self._writes(number, cut.part(tile))
+            if cut.is_last(tile)
+            else [self._sums(number, tile)]
+        )
+        producers = {self._tensors[operand.tensor].producer for operand in reads}
+        return Job(
+            name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
+            network=self._network,
+            mini_batch=0,
+            kind=group.main.kind,
+            operators=tuple(op.name for op in group.ops),
+            nests=self._pieces.nests(number, tile),
+            elements=cut.amount_of_tile(group.elements, tile),
+            bits=group.main.bits,
+            reads=tuple(reads),
+            writes=tuple(writes),
+            after=tuple(sorted(producers - {-1})),
+            tile=tile,
+            tiles=cut.tiles,
+            ranges=cut.box(tile) if cut.tiles > 1 else (),
+            summed=cut.summed(tile),
+        )
 
     def _operand(self, read: Read) -> Operand:
         """Return the operand of a job for a read, and add its tensor to the workload if it is a
@@ -258,7 +269,7 @@ class _MiniBatchBuilder:
         name = self._sums_name(number, tile - 1)
         return [Operand(name, self._tensors[name].bytes)]
 
-    def _sums(self, number: int, tile: int, job: int) -> Operand:
+    def _sums(self, number: int, tile: int) -> Operand:
         """The partial sums that a piece writes for the next of its chain."""
         cut = self._pieces.cuts[number]
         storage = self._pieces.fused[number].main.writes[0].tensor
@@ -267,18 +278,20 @@ class _MiniBatchBuilder:
         name, size = self._sums_name(number, tile), volume(box) * width
         own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
         self._tensors[name] = TensorInstance(
-            *own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1])
+            *own, producer=len(self._jobs), shape=shape, ranges=box, summed=(0, cut.summed(tile)[1])
         )
         return Operand(name, size)
 
-    def _writes(self, number: int, tile: int, job: int) -> list[Operand]:
+    def _writes(self, number: int, tile: int) -> list[Operand]:
         """The operands that a piece writes, which makes part ``tile`` of its operators' results."""
         operands = []
         group = self._pieces.fused[number]
         for access in group.writes:
             part = self._pieces.parts_of(access.tensor)[tile]
             name = f"{self._prefix}/{access.tensor}{part.label}"
-            self._add_part(name, access.tensor, part, TensorKind.ACTIVATION, job)
+            self._add_part(
+                name, access.tensor, part, TensorKind.ACTIVATION, producer=len(self._jobs)
+            )
             nest = next(
                 (i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1
             )
@@ -286,26 +299,3 @@ class _MiniBatchBuilder:
                 Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
             )
         return operands
-
-    def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
-        """Return the job that runs piece ``tile`` of fused operator ``number`` in the first mini-
-        batch."""
-        group, cut = self._pieces.fused[number], self._pieces.cuts[number]
-        producers = {self._tensors[operand.tensor].producer for operand in reads}
-        return Job(
-            name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
-            network=self._network,
-            mini_batch=0,
-            kind=group.main.kind,
-            operators=tuple(op.name for op in group.ops),
-            nests=self._pieces.nests(number, tile),
-            elements=cut.amount_of_tile(group.elements, tile),
-            bits=group.main.bits,
-            reads=tuple(reads),
-            writes=tuple(writes),
-            after=tuple(sorted(producers - {-1})),
-            tile=tile,
-            tiles=cut.tiles,
-            ranges=cut.box(tile) if cut.tiles > 1 else (),
-            summed=cut.summed(tile),
-        )
