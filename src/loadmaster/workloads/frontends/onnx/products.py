@@ -319,26 +319,22 @@ rule("Einsum", _einsum, _einsum_division, corrected=_einsum_shape)
 
 
 def cell(
+    node: Node,
     steps: int,
     batch: int,
     width: int,
     hidden: int,
     gates: int,
-    names: Sequence[str],
     directions: int = 1,
     elements: int = 0,
 ) -> Work:
-    """Make the work of a recurrent cell with ``gates`` rows of weights: the input product of all
-    steps at once, the recurrent product step after step.
-
-    ``names`` are those of the input, of both weights and of the result; ``elements`` are scalar
-    operations besides those of the gates.
-    """
-    source, inner, state, output = names
-    whole = LoopNest(gates, width, steps * batch, groups=directions, input=source, weight=inner)
-    stepwise = LoopNest(
-        gates, hidden, batch, groups=directions, repeats=steps, weight=state, output=output
-    )
+    """Make the work of a recurrent cell with ``gates`` rows of weights, whose first operands are
+    the input and both weights: the input product of all steps at once, the recurrent product step
+    after step. ``elements`` are scalar operations besides those of the gates."""
+    whole = LoopNest(gates, width, steps * batch, groups=directions)
+    stepwise = LoopNest(gates, hidden, batch, groups=directions, repeats=steps)
+    whole = replace(named(node, whole), output="")
+    stepwise = replace(named(node, stepwise, 2), input="")
     elements += GATE_STEPS * directions * gates * steps * batch
     return product(whole, stepwise, elements=elements)
 
@@ -348,16 +344,8 @@ def _cell(node: Node, lead: Term, inner: Term, state: Term, elements: int = 0) -
     weights ``direction`` and those of ``inner`` and ``state``."""
     terms = {0: (*lead, "width"), 1: ("direction", *inner), 2: ("direction", *state)}
     size = _extents(node, terms)
-    return cell(
-        size["steps"],
-        size["batch"],
-        size["width"],
-        size["hidden"],
-        size["gates"],
-        (*(node.label(index) for index in range(3)), node.result.name),
-        size["direction"],
-        elements,
-    )
+    numbers = (size[label] for label in ("steps", "batch", "width", "hidden", "gates", "direction"))
+    return cell(node, *numbers, elements)
 
 
 def _recurrent(node: Node) -> Work:

@@ -20,6 +20,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     broadcast_shapes,
     fourier_steps,
     kinds_in,
+    named,
     reduction,
 )
 from loadmaster.workloads.frontends.torch.windows import (
@@ -215,22 +216,17 @@ def _selection(call: OpCall) -> Work:
     )
 
 
-def _rows(table: str, steps: int) -> WorkRule:
-    """Return a rule for looking up rows of a table, with ``steps`` operations for each of their
-    elements."""
-
-    def work(call: OpCall) -> Work:
-        """Return the work of a lookup, which touches only the rows that are looked up."""
-        value = call.tensor(table)
-        chosen = call.tensor("indices").count * value.shape[1]
-        size = min(value.touched, chosen * value.itemsize)
-        return reduction(steps * chosen, {table: size})
-
-    return work
+@rule("_embedding_bag _embedding_bag_forward_only embedding_renorm")
+def _rows(call: OpCall) -> Work:
+    """Return the work of summing or scaling rows of a table, which touches only the rows that are
+    looked up."""
+    table, steps = ("weight", 1) if "weight" in call.attrs else ("self", NORM_STEPS)
+    value = call.tensor(table)
+    chosen = call.tensor("indices").count * value.shape[1]
+    size = min(value.touched, chosen * value.itemsize)
+    return reduction(steps * chosen, {table: size})
 
 
-rule("_embedding_bag _embedding_bag_forward_only")(_rows("weight", 1))
-rule("embedding_renorm")(_rows("self", NORM_STEPS))
 rule("_weight_norm_interface _weight_norm_interface_backward renorm")(_per_element(NORM_STEPS))
 
 
@@ -347,10 +343,8 @@ def _attention_backward(call: OpCall) -> Work:
 @rule("mkldnn_rnn_layer")
 def _recurrent_layer(call: OpCall) -> Work:
     """Return the work of one recurrent layer in one direction over (steps, batch, width)."""
-    operands = [call.tensor(name) for name in ("input", "weight0", "weight1")]
-    (steps, batch, width), (gates, hidden) = operands[0].shape, operands[2].shape
-    names = [value.name for value in (*operands, call.result)]
-    return cell(steps, batch, width, hidden, gates, names)
+    (steps, batch, width), (gates, hidden) = call.tensor("input").shape, call.shape(2)
+    return cell(call, steps, batch, width, hidden, gates)
 
 
 @rule("mkldnn_rnn_layer_backward")
@@ -384,33 +378,13 @@ def _bilinear_layer(call: OpCall) -> Work:
     sizes = [max(extents) for extents in zip(*shapes, strict=True)]
     summed = math.prod(sizes[axis] for axis in call.attrs["sumdim"])
     kept = math.prod(sizes) // max(1, summed)
-    names = (call.tensor("i1").name, call.tensor("i2").name, call.result.name)
-    return product(
-        LoopNest(1, summed, kept, input=names[0], weight=names[1], output=names[2]),
-        elements=kept * summed,
-    )
+    return product(named(call, LoopNest(1, summed, kept)), elements=kept * summed)
 
 
 @rule("conv_tbc")
 def _steps_first_convolution(call: OpCall) -> Work:
     """Return the work of a convolution of (steps, batch, channels) with a weight (taps, channels,
     result's channels)."""
-    source = call.tensor("self")
-    weight = call.tensor("weight")
-    result = call.result
-    taps, near, far = weight.shape
-    steps, batch, _ = result.shape
-    return product(
-        LoopNest(
-            far,
-            near,
-            1,
-            steps,
-            1,
-            taps,
-            batch=batch,
-            input=source.name,
-            weight=weight.name,
-            output=result.name,
-        )
-    )
+    taps, near, far = call.tensor("weight").shape
+    steps, batch, _ = call.result.shape
+    return product(named(call, LoopNest(far, near, x=steps, s=taps, batch=batch)))
