@@ -45,45 +45,26 @@ from loadmaster.workloads.graph import (
 )
 
 
-class _CannotSay(Exception):
-    """An argument that has no JSON, such as a generator of random numbers."""
-
-
 def invocation(
-    target: Any, args: Any, kwargs: Mapping[str, Any], results: tuple[str, ...]
+    target: Any, args: Any, kwargs: dict[str, Any], results: tuple[str, ...]
 ) -> Invocation | None:
     """Encode the call of an operator; None if an argument has no JSON."""
     tensors: list[str] = []
-    try:
-        text = _encode(
-            [
-                f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}",
-                args,
-                dict(kwargs),
-            ],
-            tensors,
-        )
-    except _CannotSay:
-        return None
-    return Invocation(
-        json.dumps(text, separators=(",", ":"), allow_nan=True), tuple(tensors), results
-    )
 
-
-def _encode(value: Any, tensors: list[str]) -> Any:
-    """Return JSON data for a value; names of tensors are appended to ``tensors``."""
-    if isinstance(value, OpValue):
-        tensors.append(value.name)
-        return {"tensor": [value.dtype, value.shape, value.strides]}
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, tuple | list):
-        return [_encode(item, tensors) for item in value]
-    if isinstance(value, dict):
-        return {key: _encode(item, tensors) for key, item in value.items()}
-    if type(value) in _TEXTS:
+    def described(value: Any) -> Any:
+        """Return JSON data for a value that has none of its own, and note the names of tensors."""
+        if isinstance(value, OpValue):
+            tensors.append(value.name)
+            return {"tensor": [value.dtype, value.shape, value.strides]}
         return {_TEXTS[type(value)]: str(value).removeprefix("torch.")}
-    raise _CannotSay(type(value).__name__)
+
+    name = f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"
+    try:
+        text = json.dumps([name, args, kwargs], default=described, separators=(",", ":"))
+    except KeyError:
+        # Such as of a generator of random numbers.
+        return None
+    return Invocation(text, tuple(tensors), results)
 
 
 _TEXTS = {
