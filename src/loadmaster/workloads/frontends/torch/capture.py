@@ -191,17 +191,12 @@ def _uninitialised() -> Iterator[None]:
     that were imported before still lead to the original functions, whose own helpers are replaced.
     """
     replaced: dict[str, Any] = {
-        name: _unchanged
+        name: lambda tensor, *_, **__: tensor
         for name, value in vars(nn.init).items()
         if isfunction(value) and name.endswith("_")
     }
     with mock.patch.multiple(nn.init, **replaced):
         yield
-
-
-def _unchanged(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Return the tensor."""
-    return tensor
 
 
 def _materialise(made: Any) -> None:
@@ -417,7 +412,9 @@ def castable() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(nn.Module, "_apply", _apply))
         for kind in kinds:
-            stack.enter_context(mock.patch.object(kind, "__new__", _with_bytes(kind.__new__)))
+            # These have no elements yet, and are made as ordinary ones.
+            made = unset_fake_temporarily()(kind.__new__)
+            stack.enter_context(mock.patch.object(kind, "__new__", made))
         mixin = lazy.UninitializedTensorMixin  # type: ignore[attr-defined]
         stack.enter_context(mock.patch.object(mixin, "materialize", _materialize_lazy))
         # A copy of a tensor is in the same mode; PyTorch copies the mode with the tensor.
@@ -462,17 +459,6 @@ def _become(tensor: Tensor, other: Tensor) -> None:
     tensor.data = other
     if isinstance(tensor, FakeTensor):
         tensor.fake_device = other.device
-
-
-def _with_bytes(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Make lazy tensors, which have no elements yet, as ordinary ones."""
-
-    def made(*args: Any, **kwargs: Any) -> Any:
-        """Make the object with fake tensors switched off."""
-        with unset_fake_temporarily():
-            return make(*args, **kwargs)
-
-    return made
 
 
 def _materialize_lazy(

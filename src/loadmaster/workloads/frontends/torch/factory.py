@@ -119,9 +119,10 @@ def _find_factory(spot: str) -> Callable[..., Any]:
     path, _, attribute = spot.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", spot):
         raise ModelError("write torch:module.path:factory, such as torch:networks.resnet:resnet50")
+    # The current folder comes first.
+    sys.path.insert(0, "")
     try:
-        with _current_folder_on_path():
-            module = import_module(path)
+        module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name and (path == error.name or path.startswith(f"{error.name}.")):
             raise ModelError(
@@ -130,6 +131,8 @@ def _find_factory(spot: str) -> Callable[..., Any]:
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     except (Exception, SystemExit) as error:
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
+    finally:
+        sys.path.remove("")
     protect([getattr(module, "__file__", None) or ""])
     factory = getattr(module, attribute, None)
     if not callable(factory):
@@ -142,17 +145,6 @@ def _find_factory(spot: str) -> Callable[..., Any]:
             f"{path} has no function {attribute!r}: it has {', '.join(known[:8]) or 'none'}"
         )
     return factory  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _current_folder_on_path() -> Iterator[None]:
-    """Import from the current folder first within the block."""
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def _bind(

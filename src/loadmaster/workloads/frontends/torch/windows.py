@@ -247,10 +247,9 @@ def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Wind
     parts = _parts(view, owner)
     if offset < 0 or parts is None:
         return ()
-    strides = dict(zip(range(len(owner.shape)), owner.strides, strict=True))
     first: dict[int, int] = {}
-    for axis in sorted(strides, key=lambda axis: -strides[axis]):
-        extent, stride = owner.shape[axis], strides[axis]
+    for axis in sorted(range(len(owner.shape)), key=lambda axis: -owner.strides[axis]):
+        extent, stride = owner.shape[axis], owner.strides[axis]
         first[axis], offset = divmod(offset, stride) if extent > 1 and stride else (0, offset)
     for axis, extent in enumerate(owner.shape):
         own = parts.get(axis, [])
@@ -300,23 +299,21 @@ def _parts(view: OpValue, owner: OpValue) -> dict[int, list[tuple[int, int, int]
             or stride % owner.strides[order[inner]]
         ):
             return None
-        axis, divisor, left = order[inner], 1, extent
+        axis, divisor = order[inner], 1
         step = stride // owner.strides[axis]
-        while left * step > owner.shape[axis]:
+        while extent // divisor * step > (filled := owner.shape[axis]):
             # The dimension goes on in the next one outwards, if it fills this one.
-            outer = order[inner - 1] if inner else -1
             if (
                 step != 1
-                or left % owner.shape[axis]
-                or outer < 0
-                or owner.strides[outer] != owner.strides[axis] * owner.shape[axis]
+                or extent // divisor % filled
+                or inner == 0
+                or owner.strides[order[inner - 1]] != owner.strides[axis] * filled
             ):
                 return None
             parts.setdefault(axis, []).append((dimension, 1, 0))
-            divisor *= owner.shape[axis]
-            left //= owner.shape[axis]
+            divisor *= filled
             inner -= 1
-            axis = outer
+            axis = order[inner]
         parts.setdefault(axis, []).append((dimension, step, divisor))
     return parts
 
