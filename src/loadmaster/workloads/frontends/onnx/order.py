@@ -85,11 +85,21 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
     sorter = TopologicalSorter(
         {index: _needed_producers(node, makers, sources) for index, node in enumerate(graph.node)}
     )
-    _check_outputs(graph, makers, sources)
+    for output in graph.output:
+        if output.name not in makers and output.name not in sources:
+            raise ModelError(
+                f"output {output.name!r} is produced by nothing: export the network again, or"
+                " remove that output"
+            )
     try:
         sorter.prepare()
     except CycleError as error:
-        raise ModelError(_circle(graph, error.args[1][1:])) from None
+        members = [graph.node[index] for index in error.args[1][1:7]]
+        shown = " -> ".join(describe(node.op_type, node.name) for node in members)
+        raise ModelError(
+            f"operators wait for each other in a circle: {shown}: a network must be acyclic, export"
+            " it again"
+        ) from None
     ready: list[int] = []
     order: list[int] = []
     while sorter.is_active():
@@ -139,24 +149,3 @@ def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set
                 " produces: export the network again, or add it as an input or initialiser"
             )
     return needed
-
-
-def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[str]) -> None:
-    """Raise ModelError for an output that nothing produces."""
-    for output in graph.output:
-        if output.name not in makers and output.name not in sources:
-            raise ModelError(
-                f"output {output.name!r} is produced by nothing: export the network again, or"
-                " remove that output"
-            )
-
-
-def _circle(graph: onnx.GraphProto, members: Sequence[int]) -> str:
-    """Return a message that names operators of one cycle."""
-    shown = " -> ".join(
-        describe(graph.node[each].op_type, graph.node[each].name) for each in members[:6]
-    )
-    return (
-        f"operators wait for each other in a circle: {shown}: a network must be acyclic, export it"
-        " again"
-    )
