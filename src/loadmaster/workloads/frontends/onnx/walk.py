@@ -291,11 +291,9 @@ class Walk(WalkedNetwork):
                 self._output_value(node, name, guess, constant) if name and guess.known else None
             )
         if constant:
-            counts = [value.count for value in outputs if value] if all(outputs) else None
-            data = fold(replace(node, outputs=tuple(outputs)), proto, counts) or []
+            data = fold(replace(node, outputs=tuple(outputs)), proto) or []
             outputs = [
-                _with_data(value, array)
-                for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
+                _with_data(value, array) for value, array in itertools.zip_longest(outputs, data)
             ]
         # A node none of whose outputs are read keeps all of them.
         wanted = [value if value and value.name in self.needed else None for value in outputs]
@@ -431,7 +429,7 @@ def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
 
 def _with_data(value: Value | None, data: Array | None) -> Value | None:
     """Attach the elements to a value if shape and type match."""
-    if value is None or data is None or data.shape != value.shape or data.size > LARGEST_FOLD:
+    if value is None or data is None or data.shape != value.shape:
         return value
     return replace(
         value, data=data.astype(helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
@@ -529,12 +527,11 @@ def tensor_data(tensor: onnx.TensorProto) -> Array | None:
         return None
 
 
-def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Array] | None:
-    """Fold a node: compute its outputs if its operands are known constants, else return ``None``.
-
-    ``counts`` are the outputs' element counts: only small outputs are computed.
-    """
-    if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
+def fold(node: Node, proto: onnx.NodeProto) -> list[Array] | None:
+    """Fold a node: compute its outputs if its operands are known constants and these are small,
+    else return ``None``."""
+    small = all(value and value.count <= LARGEST_FOLD for value in node.outputs)
+    if node.kind not in _FOLDED or not small:
         return None
     if node.kind in ("Shape", "Size"):
         # They need only the shape.
