@@ -311,8 +311,6 @@ class _StorageVersions:
         if op.op_class not in _FREE:
             reads += self._update(op, {read.tensor for read in reads})
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
-        if (*reads[: len(op.reads)], *writes) == (*op.reads, *op.writes):
-            return op if len(reads) == len(op.reads) else replace(op, reads=tuple(reads))
         nests = tuple(
             replace(
                 n,
