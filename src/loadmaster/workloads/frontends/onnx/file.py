@@ -165,13 +165,18 @@ def read_bytes(source: str) -> bytes:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            return _read_limited(_unzip(file) if zipped else file)
+            data = (_unzip(file) if zipped else file).read(LARGEST_FILE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ModelError(
             f"is not a complete gzip file ({error}): copy or compress it again"
         ) from None
     except OSError as error:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
+    if len(data) == LARGEST_FILE:
+        raise ModelError(
+            "is larger than 2 GiB, which ONNX cannot hold in one file: save it with external data"
+        )
+    return data
 
 
 def _unzip(file: BinaryIO) -> BinaryIO:
@@ -186,16 +191,6 @@ def _unzip(file: BinaryIO) -> BinaryIO:
         )
     content.seek(0)
     return cast(BinaryIO, content)
-
-
-def _read_limited(file: BinaryIO) -> bytes:
-    """Read a file; raise ModelError if it is larger than 2 GiB."""
-    data = file.read(LARGEST_FILE)
-    if len(data) == LARGEST_FILE:
-        raise ModelError(
-            "is larger than 2 GiB, which ONNX cannot hold in one file: save it with external data"
-        )
-    return data
 
 
 def light_names() -> list[str]:

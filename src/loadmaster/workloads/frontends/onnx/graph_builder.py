@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import onnx
@@ -22,7 +21,6 @@ from loadmaster.workloads.frontends.onnx.order import (
 from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
     Division,
-    Node,
     Value,
     describe,
     dtype_name,
@@ -144,21 +142,12 @@ def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
     are left out."""
     seen = []
     for step in steps:
-        with _naming(step):
+        with labelled(describe(step.kind or step.node.kind, step.node.name)):
             found = step.division or division_of(step.node, step.work.op_class)
             sizes = {value.name: value.bytes for _, value, _ in _operands(step, found)}
             seen.append((step, found, merged(_reads(step, found), sizes)))
     used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
-    ops = []
-    for step, found, accesses in seen:
-        with _naming(step):
-            ops.append(_op_of(step, found, accesses, used))
-    return tuple(ops)
-
-
-def _naming(step: VisitedNode) -> AbstractContextManager[None]:
-    """Prefix errors within the block with the operator's name."""
-    return labelled(describe(step.kind or step.node.kind, step.node.name))
+    return tuple(_op_of(step, found, accesses, used) for step, found, accesses in seen)
 
 
 def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
@@ -171,6 +160,8 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
         if value and value.count and (work.op_class is not OpClass.SHAPE or value.name in used)
     )
     nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
+    # The width is that of the data operand's storage, or of the result if nothing is read.
+    wide = step.node.optional(work.data) or next(filter(None, step.node.outputs), None)
     return Op(
         step.node.name,
         step.kind or step.node.kind,
@@ -179,18 +170,11 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
         writes,
         nests,
         work.elements,
-        _bits(step),
+        ELEMENT_BITS[wide.stored] if wide else 32,
         axes=found.axes,
         steps=found.steps_of(step.node),
         copies=found.copies,
     )
-
-
-def _bits(step: VisitedNode) -> int:
-    """Width of the arithmetic in bits: that of the data operand's storage, or of the result if
-    nothing is read."""
-    value = step.node.optional(step.work.data) or next(filter(None, step.node.outputs), None)
-    return ELEMENT_BITS[value.stored] if value else 32
 
 
 def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
@@ -205,6 +189,7 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
     planning = rule_of(node.domain, node.kind).planning
     touched, operands = work.touched or {}, (*node.inputs, *step.outer)
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
+    result = next(filter(None, node.outputs), None)
     for index, value, own in _operands(step, found):
         # A constant that is an axis, a size or a known number, and no weight.
         known = index in planning or value.count <= int(value.data is not None)
@@ -216,7 +201,10 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
         if size:
             # An operand that is one number where there may be one for each channel is needed as a
             # whole.
-            fits = len(own) == len(value.shape) and _is_needed(own, value, node)
+            fits = len(own) == len(value.shape)
+            if fits and result is not None:
+                # Nothing is needed of what is all padding.
+                fits = volume(operand_box(own, whole(result.shape), value.shape)) > 0
             yield _access(value, size, own if fits else ())
 
 
@@ -251,10 +239,3 @@ def _operands(
             sizes = zip(beside, scales.shape, value.shape, strict=False)
             windows = tuple(window if size == extent else ALL for window, size, extent in sizes)
             yield index, scales, windows
-
-
-def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
-    """Whether a result needs any element of an operand, which it does not if it consists of
-    padding."""
-    result = next(filter(None, node.outputs), None)
-    return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0

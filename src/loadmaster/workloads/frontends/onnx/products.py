@@ -326,6 +326,7 @@ def cell(
     hidden: int,
     gates: int,
     directions: int = 1,
+    *,
     elements: int = 0,
 ) -> Work:
     """Make the work of a recurrent cell with ``gates`` rows of weights, whose first operands are
@@ -345,7 +346,7 @@ def _cell(node: Node, lead: Term, inner: Term, state: Term, elements: int = 0) -
     terms = {0: (*lead, "width"), 1: ("direction", *inner), 2: ("direction", *state)}
     size = _extents(node, terms)
     numbers = (size[label] for label in ("steps", "batch", "width", "hidden", "gates", "direction"))
-    return cell(node, *numbers, elements)
+    return cell(node, *numbers, elements=elements)
 
 
 def _recurrent(node: Node) -> Work:

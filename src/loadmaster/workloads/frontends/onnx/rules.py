@@ -42,7 +42,7 @@ REPLANNED = ("float32", "float16", "bfloat16", "double")
 DTYPE_NUMBERS = {name: number for number, name in enumerate(ELEMENT_BITS, 1)}
 """ONNX's number for each element type."""
 
-_NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
+_NAMES = dict(enumerate(ELEMENT_BITS, 1))
 
 
 def kinds_in(text: str) -> frozenset[str]:
