@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from loadmaster.core.arrays import Array
+from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.order import defined, subgraphs
 from loadmaster.workloads.frontends.onnx.rules import Value
 
@@ -40,16 +41,16 @@ def expanded(
     name: str,
     values: Mapping[str, Value],
     opset: int,
-    free: Callable[[str], str],
+    needed: Container[str],
 ) -> Expansion | None:
     """Expand a control-flow node; None if its condition or count is not known.
 
-    ``name`` is the node's name; ``free`` makes unused names of tensors.
+    ``name`` is the node's name; ``values`` and ``needed`` have the names of tensors in use.
     """
     bodies = {
         attribute.name: attribute.g for attribute in proto.attribute if attribute.HasField("g")
     }
-    expansion, runs = _Expander(name, free, opset), 1
+    expansion, runs = _Expander(name, opset, values, needed), 1
     operands = [values.get(operand) for operand in proto.input]
     if proto.op_type == "If":
         condition = _constant_number(operands[0] if operands else None)
@@ -58,12 +59,8 @@ def expanded(
         branch = bodies["then_branch" if condition else "else_branch"]
         made = expansion.run(branch, expansion.constants(branch), "")
     elif proto.op_type in ("Loop", "Scan") and "body" in bodies:
-        body = bodies["body"]
-        looped = (
-            _loop(proto, body, operands, expansion)
-            if proto.op_type == "Loop"
-            else _scan(proto, body, operands, expansion)
-        )
+        turns = _loop if proto.op_type == "Loop" else _scan
+        looped = turns(proto, bodies["body"], operands, expansion)
         if looped is None:
             return None
         made, runs = looped
@@ -87,18 +84,16 @@ class _Expander:
     """Adds the operators of unrolled bodies to ``nodes``, under names that are unused in the
     network."""
 
-    def __init__(self, name: str, free: Callable[[str], str], opset: int) -> None:
+    def __init__(self, name: str, opset: int, *taken: Container[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.opset = opset
-        self._name, self._free = name, free
-        self._taken: set[str] = set()
+        self._name, self._taken = name, taken
+        self._made: set[str] = set()
 
     def tensor(self, label: str) -> str:
         """Return an unused name of a tensor."""
-        name = self._free(f"{self._name}/{label}")
-        while name in self._taken:
-            name = self._free(f"{name}_")
-        self._taken.add(name)
+        name = free_name(f"{self._name}/{label}", self._made, *self._taken)
+        self._made.add(name)
         return name
 
     def add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -193,36 +188,40 @@ def _loop(
     shared = expansion.constants(body)
     goes_on = expansion.constant("goes on", np.array(True))
     carried = list(proto.input[2:])
-    results = len(body.output) - 1 - len(carried)
-    if len(body.input) != 2 + len(carried) or results < 0:
+    if len(body.input) != 2 + len(carried):
         return None
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
         """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    ends = [0] * results
-    return _turns(body, count, carried, shared, inputs_of, expansion, ends, ends, 1)
+    return _turns(proto, body, count, carried, shared, inputs_of, expansion)
 
 
 def _turns(
+    proto: onnx.NodeProto,
     body: onnx.GraphProto,
     count: int,
     carried: list[str],
     shared: Names,
     inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
-    ends: Sequence[int],
-    turned: Sequence[int],
-    skipped: int = 0,
-) -> tuple[list[str], int]:
+) -> tuple[list[str], int] | None:
     """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
-    after the last run and the stacked other results, and how many runs each added run stands for.
+    after the last run and the stacked other results, and how many runs each added run stands for;
+    None if a run has fewer results than there are states.
 
     ``inputs_of`` returns the operands of a run from its number and the states after the run before.
-    The first ``skipped`` results of a run are ignored; other results than states are stacked along
-    axes ``ends``, ``turned`` ones from the last run to the first.
+    A Loop's condition is ignored; other results than states are stacked.
     """
+    skipped = int(proto.op_type == "Loop")
+    results = len(body.output) - skipped - len(carried)
+    if results < 0:
+        return None
+    # A Loop stacks along the first axis, in the order of the runs.
+    stated = {each.name: each.ints for each in proto.attribute}
+    ends = stated.get("scan_output_axes") or [0] * results
+    turned = stated.get("scan_output_directions") or [0] * results
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
@@ -270,13 +269,11 @@ def _scan(
     scanned = attributes.get("num_scan_inputs", 0)
     carried = list(proto.input[: len(operands) - scanned])
     sources = operands[len(carried) :]
-    results = len(body.output) - len(carried)
     axes = attributes.get("scan_input_axes") or [0] * scanned
     if (
         expansion.opset < _FREE_OF_BATCHES
         or not 1 <= scanned <= len(operands)
         or None in sources
-        or results < 0
         or len(body.input) != len(operands)
         or len(axes) != scanned
     ):
@@ -304,6 +301,4 @@ def _scan(
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
         return [*carried, *parts]
 
-    ends = attributes.get("scan_output_axes") or [0] * results
-    turned = attributes.get("scan_output_directions") or [0] * results
-    return _turns(body, count, carried, shared, inputs_of, expansion, ends, turned)
+    return _turns(proto, body, count, carried, shared, inputs_of, expansion)

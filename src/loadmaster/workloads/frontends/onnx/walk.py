@@ -143,7 +143,7 @@ class Walk(WalkedNetwork):
             self.steps.append(VisitedNode(node, Work(OpClass.SHAPE)))
             return
         inner = (
-            expanded(proto, name, self.values, self.shapes.opset(""), self._free)
+            expanded(proto, name, self.values, self.shapes.opset(""), self.needed)
             if not proto.domain and subgraphs(proto)
             else None
         )
