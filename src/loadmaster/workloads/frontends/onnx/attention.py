@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
-    MICROSOFT,
     SOFTMAX_STEPS,
     WHOLE,
     Division,
@@ -21,6 +20,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     divided,
     product,
     rule,
+    runtime_rule,
 )
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import ALL, Window
@@ -253,14 +253,13 @@ rule("Attention", _work(_attention_heads), _division)
 rule("FlexAttention", _work(_attention_heads), domain="ai.onnx.preview")
 rule("LinearAttention", _linear_attention)
 for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
-    rule(
+    runtime_rule(
         _kind,
         partial(_projected_work, past=_past),
         shapes=partial(_projected_shapes, dtype=_dtype, past=_past),
-        domain=MICROSOFT,
     )
 for _kind, _heads, _planning in (
     ("MultiHeadAttention", _multi_head_sizes, (8,)),
     ("GroupQueryAttention", _grouped_query_sizes, (5, 6)),
 ):
-    rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning, domain=MICROSOFT)
+    runtime_rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning)

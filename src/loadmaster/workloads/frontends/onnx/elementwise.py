@@ -12,7 +12,6 @@ import numpy as np
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
     EVERY,
-    MICROSOFT,
     NCHWC,
     REPLANNED,
     WHOLE,
@@ -28,6 +27,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     along,
     divided,
     rule,
+    runtime_rule,
     storage_bytes,
     variant,
     with_first_type,
@@ -254,11 +254,9 @@ def _pad_division(node: Node) -> Division:
     return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
 
 
-def _pads_nothing(node: Node, source: Value) -> bool:
+def _pads_nothing(node: Node, _: Value) -> bool:
     """Whether a Pad adds nothing, so that it is a view; unknown paddings count as padding."""
-    return _same_shape(node, source) and not any(
-        node.integers("pads", 1) or node.integers("paddings") or [1]
-    )
+    return not any(node.integers("pads", 1) or node.integers("paddings") or [1])
 
 
 def _slice_division(node: Node) -> Division:
@@ -363,7 +361,7 @@ def _block_lookup_shape(node: Node) -> list[Result]:
     return [(node.operand(2).dtype, found)]
 
 
-rule("GatherBlockQuantized", _block_lookup, shapes=_block_lookup_shape, domain=MICROSOFT)
+runtime_rule("GatherBlockQuantized", _block_lookup, shapes=_block_lookup_shape)
 rule("SpaceToDepth", movement, _space_to_depth)
 rule(
     """
@@ -406,12 +404,11 @@ def _scaled_shape(node: Node) -> list[Result]:
 
 
 # Operands come in threes (tensor, scale, zero point) after the result's scale and zero point.
-rule(
+runtime_rule(
     "QLinearConcat",
     lambda node: replace(movement(node), data=2),
     like="Concat",
     operands=range(2, EVERY.stop, 3),
-    domain=MICROSOFT,
 )
 rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
 rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)

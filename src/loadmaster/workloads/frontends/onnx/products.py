@@ -14,7 +14,6 @@ from typing import Any
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
     GATE_STEPS,
-    MICROSOFT,
     NCHWC,
     WHOLE,
     Division,
@@ -31,6 +30,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     product,
     reduction,
     rule,
+    runtime_rule,
     variant,
     with_first_type,
 )
@@ -183,22 +183,13 @@ rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
 rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
-rule(
-    "FusedMatMul TransposeMatMul",
-    _matmul,
-    _division,
-    shapes=_product_shape(lambda _: 0),
-    domain=MICROSOFT,
-)
-rule(
-    "MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(lambda _: 2), domain=MICROSOFT
-)
+runtime_rule("FusedMatMul TransposeMatMul", _matmul, _division, shapes=_product_shape(lambda _: 0))
+runtime_rule("MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(lambda _: 2))
 # Eight bits if the result has a zero point, else the scales' type.
-rule(
+runtime_rule(
     "QGemm",
     partial(_matmul, b=3),
     shapes=_product_shape(lambda node: 0 if node.optional(8) else 1, 3),
-    domain=MICROSOFT,
 )
 
 
@@ -214,13 +205,7 @@ def _dynamic_division(node: Node) -> Division:
     return divided({1: found.operands[1]}, found.loops) if found.operands else WHOLE
 
 
-rule(
-    "DynamicQuantizeMatMul",
-    _dynamic_matmul,
-    _dynamic_division,
-    like="MatMul",
-    domain=MICROSOFT,
-)
+runtime_rule("DynamicQuantizeMatMul", _dynamic_matmul, _dynamic_division, like="MatMul")
 
 
 def _packed_matmul(node: Node) -> Work:
@@ -248,13 +233,7 @@ def _packed_shape(node: Node) -> list[Result]:
     return with_first_type(node, (*node.shape(0)[:-1], node.attrs["N"]))
 
 
-rule(
-    "MatMulNBits",
-    _packed_matmul,
-    _packed_division,
-    shapes=_packed_shape,
-    domain=MICROSOFT,
-)
+runtime_rule("MatMulNBits", _packed_matmul, _packed_division, shapes=_packed_shape)
 
 
 def _equation(node: Node) -> tuple[dict[int, Term], Term]:
@@ -375,7 +354,7 @@ def _dynamic_shapes(node: Node) -> list[Result]:
 
 
 rule("LSTM GRU RNN", _recurrent)
-rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes, domain=MICROSOFT)
+runtime_rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes)
 
 
 def _fold_to_plane(sizes: Sequence[int]) -> tuple[int, int]:

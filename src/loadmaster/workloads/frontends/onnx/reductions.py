@@ -22,6 +22,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     fourier_steps,
     reduction,
     rule,
+    runtime_rule,
     variant,
     with_first_type,
 )
@@ -271,21 +272,17 @@ rule("Multinomial", _by_pairs)
 rule("RotaryEmbedding", _by_pairs, _rotary_division)
 
 variant("SimplifiedLayerNormalization", like="RMSNormalization", domain="")
-rule(
+runtime_rule(
     "SkipLayerNormalization SkipSimplifiedLayerNormalization",
     _normalisation,
     _with_sum,
     shapes=_skip_shapes,
-    domain=MICROSOFT,
 )
-rule("RotaryEmbedding", _by_pairs, _rotary_division, like="Identity", domain=MICROSOFT)
-rule("GroupNorm", _normalisation, like="Identity", domain=MICROSOFT)
-rule("QLinearSoftmax", _softmax, like="Identity", domain=MICROSOFT)
-rule("QLinearReduceMean", _reduction, shapes=_mean_shape, domain=MICROSOFT)
-rule(
-    "EmbedLayerNormalization QEmbedLayerNormalization",
-    _embedding_work,
-    shapes=_embedding_shapes,
-    domain=MICROSOFT,
+runtime_rule("RotaryEmbedding", _by_pairs, _rotary_division, like="Identity")
+runtime_rule("GroupNorm", _normalisation, like="Identity")
+runtime_rule("QLinearSoftmax", _softmax, like="Identity")
+runtime_rule("QLinearReduceMean", _reduction, shapes=_mean_shape)
+runtime_rule(
+    "EmbedLayerNormalization QEmbedLayerNormalization", _embedding_work, shapes=_embedding_shapes
 )
 variant("QLinearGlobalAveragePool", like="GlobalAveragePool")

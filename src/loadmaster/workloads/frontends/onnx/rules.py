@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -374,6 +374,10 @@ def rule(
     fields of `Rule`."""
     made = Rule(work, division, **more)
     RULES.update({(domain, kind): made for kind in kinds.split()})
+
+
+runtime_rule = partial(rule, domain=MICROSOFT)
+"""Registers the rule of ONNX Runtime's own operators."""
 
 
 def variant(kinds: str, like: str, domain: str = MICROSOFT, **changes: Any) -> None:

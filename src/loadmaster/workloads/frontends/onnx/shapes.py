@@ -91,7 +91,8 @@ def bind_inputs(
         _set_batch(sizes, inputs, batch)
     shapes = {
         item.name: tuple(max(0, dim.dim_value) for dim in _dims(item))
-        if item.name in spent and _is_empty(item)
+        if item.name in spent
+        and any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
         else sizes.declared(item.name, item.type) or ()
         for item in inputs
     }
@@ -193,11 +194,6 @@ def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], bat
     for item in ranked:
         if _is_unnamed(_dims(item)[0]):
             sizes.given.setdefault(f"{item.name}.0", batch)
-
-
-def _is_empty(item: onnx.ValueInfoProto) -> bool:
-    """Whether an input has no elements."""
-    return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
 def _require_known(
