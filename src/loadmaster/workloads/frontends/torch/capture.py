@@ -29,7 +29,6 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.nn import parameter as lazy
-from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -71,13 +70,17 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
             _uninitialised(),
             castable(),
         ):
-            made = factory()
-            _materialise(made)
+            module, args, kwargs, make = _parts(factory())
+            if any(map(lazy.is_lazy, (*module.parameters(), *module.buffers()))):
+                # A call gives its parameters their shapes, as its first step would.
+                with torch.no_grad():
+                    module(*args, **kwargs)
         with _explained(
             "what it computes depends on values ({}), and a plan needs to know it before",
             "cannot be run",
         ):
-            return _TracedModule(*_parts(made), training, mode).record(name, source)
+            traced = _TracedModule(module, args, kwargs, make, training, mode)
+            return traced.record(name, source)
 
 
 @contextmanager
@@ -104,7 +107,7 @@ def _explained(by_values: str, otherwise: str) -> Iterator[None]:
 def unchanged(module: nn.Module) -> Iterator[None]:
     """Give a module back its attributes, parameters and buffers, which capturing replaces. Raises
     `ModelError`."""
-    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+    if any(map(lazy.is_lazy, (*module.parameters(), *module.buffers()))):
         raise ModelError("it has lazy parameters without a shape: call the module once before")
     kept = [
         (table, dict(table))
@@ -197,17 +200,6 @@ def _uninitialised() -> Iterator[None]:
     }
     with mock.patch.multiple(nn.init, **replaced):
         yield
-
-
-def _materialise(made: Any) -> None:
-    """Give lazy parameters of a factory's module their shapes, by calling it once as its first step
-    would be called."""
-    if not (isinstance(made, tuple) and made and isinstance(made[0], nn.Module)):
-        return
-    if any(map(is_lazy, (*made[0].parameters(), *made[0].buffers()))):
-        module, args, kwargs, _ = _parts(made)
-        with torch.no_grad():
-            module(*args, **kwargs)
 
 
 class _Recorder(_DispatchMode):

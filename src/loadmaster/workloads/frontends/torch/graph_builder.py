@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -138,7 +138,10 @@ class Recording:
         args, kwargs = pytree.tree_map_only(torch.Tensor, self._value, (args, kwargs))
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
         results, fresh = self._results(name, result)
-        written = _updated_tensors(signature, arguments)
+        names = signature.written
+        if signature.name in SILENTLY_UPDATED and arguments.get("training"):
+            names += SILENTLY_UPDATED[signature.name]
+        written = [value for key in names for value in _leaves(arguments.get(key))]
         if signature.name in ALLOCATIONS or not (results or written):
             return
         # What writes no element launches no kernel.
@@ -158,11 +161,21 @@ class Recording:
             )
 
     def graph(self, name: str, source: str, outputs: Iterable[torch.Tensor]) -> Graph:
-        """Build the graph of what was recorded, without calls whose results are not used;
-        ``outputs`` go to the caller."""
+        """Build the graph of what was recorded, without calls on whose results neither ``outputs``,
+        which go to the caller, nor updated weights and inputs depend."""
         names = tuple(dict.fromkeys(self._value(output).name for output in outputs))
+        live = {self._tensors[label].storage for label in names} | {
+            label
+            for label, tensor in self._tensors.items()
+            if tensor.kind is not TensorKind.ACTIVATION
+        }
+        kept = []
+        for op in reversed(self._ops):
+            if any(self._tensors[access.tensor].storage in live for access in op.writes):
+                kept.append(op)
+                live.update(self._tensors[access.tensor].storage for access in op.reads)
         inputs = tuple(self._inputs)
-        return assembled(name, source, self._needed_operators(names), self._tensors, inputs, names)
+        return assembled(name, source, tuple(kept[::-1]), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> OpValue:
         """Return the value of a tensor as it is now: its shape and its storage may have changed.
@@ -268,20 +281,6 @@ class Recording:
             found.copies and all(access.windows for access in read),
         )
 
-    def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
-        """Return the operators on which outputs, or updated weights and inputs, depend."""
-        live = {self._tensors[name].storage for name in outputs} | {
-            name
-            for name, tensor in self._tensors.items()
-            if tensor.kind is not TensorKind.ACTIVATION
-        }
-        kept = []
-        for op in reversed(self._ops):
-            if any(self._tensors[access.tensor].storage in live for access in op.writes):
-                kept.append(op)
-                live.update(self._tensors[access.tensor].storage for access in op.reads)
-        return tuple(reversed(kept))
-
 
 def _work(call: OpCall, signature: _Signature) -> Work:
     """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
@@ -292,14 +291,6 @@ def _work(call: OpCall, signature: _Signature) -> Work:
         return Work(OpClass.ELEMENTWISE, elements=sum(one.count for one in _leaves(lists[0])))
     # Torch marks what works element by element; backward kernels of activations among them.
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
-
-
-def _updated_tensors(signature: _Signature, arguments: Mapping[str, Any]) -> list[OpValue]:
-    """Return the arguments that a call updates in place."""
-    names = signature.written
-    if signature.name in SILENTLY_UPDATED and arguments.get("training"):
-        names += SILENTLY_UPDATED[signature.name]
-    return [value for name in names for value in _leaves(arguments.get(name))]
 
 
 def _describe(name: str, tensor: torch.Tensor) -> OpValue:
