@@ -21,7 +21,6 @@ from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
-    Node,
     Shape,
     Value,
     Work,
@@ -253,7 +252,12 @@ class _TfliteWalk(WalkedNetwork):
         """Return what an operator does: by its bodies, as a recurrent operator, by the ONNX
         operator that it is like, or as data movement or unknown work."""
         if operator.bodies:
-            return self._control_flow(operator, call)
+            found: list[Value] = []
+            for body in bodies_within(self._model, operator.bodies):
+                inner = self._model.subgraphs[body].operators
+                self.subgraph_ops.update(each.kind for each in inner)
+                found += self._weights_of(body)
+            return VisitedNode(call, Work(OpClass.CONTROL_FLOW), tuple(found))
         if (recurrent := recurrent_work(call)) is not None:
             # Its states are updated in place.
             inputs = (value for value in call.inputs if value and value.name in self._variables)
@@ -264,18 +268,9 @@ class _TfliteWalk(WalkedNetwork):
         assigns = call.kind == "ASSIGN_VARIABLE"
         return VisitedNode(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
-    def _control_flow(self, operator: OperatorEntry, call: OperatorCall) -> VisitedNode:
-        """Return the step of an operator that runs subgraphs: it reads their weights, which all
-        operators that run them share."""
-        found: list[Value] = []
-        for body in bodies_within(self._model, operator.bodies):
-            self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
-            found += self._weights_of(body)
-        return VisitedNode(call, Work(OpClass.CONTROL_FLOW), tuple(found))
-
     def _weights_of(self, body: int) -> tuple[Value, ...]:
-        """Return the constants of a subgraph, added to the network under unused names on the first
-        call."""
+        """Return the constants of a subgraph, which all operators that run it share, added to the
+        network under unused names on the first call."""
         if body not in self._weights:
             made = []
             for index, tensor in enumerate(self._model.subgraphs[body].tensors):
@@ -368,7 +363,10 @@ def _translated_step(call: OperatorCall, node: OperatorCall) -> VisitedNode:
     """Return the step of an operator from ``node``, the ONNX operator that it is like: its work,
     its division in the file's order of dimensions, and its result as a view or constant where it is
     one."""
-    work = _work(call, node)
+    if call.kind in _SHAPE_KINDS:
+        work = Work(OpClass.SHAPE)
+    else:
+        work = Work(OpClass.VIEW) if is_view(node) else work_of(node)
     division = in_file_order(division_of(node, work.op_class), node)
     result = call.result
     if work.op_class is OpClass.SHAPE:
@@ -385,13 +383,6 @@ def _translated_step(call: OperatorCall, node: OperatorCall) -> VisitedNode:
     return VisitedNode(
         replace(node, inputs=inputs, outputs=outputs), work, left_out, call.kind, division
     )
-
-
-def _work(call: OperatorCall, node: Node) -> Work:
-    """Return the work of an operator by its own kind, or by the ONNX operator that it is like."""
-    if call.kind in _SHAPE_KINDS:
-        return Work(OpClass.SHAPE)
-    return Work(OpClass.VIEW) if is_view(node) else work_of(node)
 
 
 def load_tflite(source: str, options: LoadOptions) -> Graph:
