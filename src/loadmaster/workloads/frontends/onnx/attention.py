@@ -153,7 +153,7 @@ def _division(node: Node) -> Division:
             window if extent > 1 else ALL for window, extent in zip(order, mask, strict=True)
         )
     loops = ("groups", "groups", "y", "") if rank == 4 else ("groups", "y", "groups")
-    return divided(operands, loops, {1 if rank == 4 else 2: step})
+    return divided(operands, loops, steps={1 if rank == 4 else 2: step})
 
 
 def _linear_attention(node: Node) -> Work:

@@ -39,9 +39,8 @@ from loadmaster.workloads.window import ALL, Window, identity
 def elementwise(node: Node, data: int = 0) -> Work:
     """Count one operation for each element of the largest result; operand ``data`` decides the
     width."""
-    return Work(
-        OpClass.ELEMENTWISE, elements=max(value.count for value in node.outputs if value), data=data
-    )
+    largest = max(value.count for value in node.results)
+    return Work(OpClass.ELEMENTWISE, elements=largest, data=data)
 
 
 def by_element(node: Node) -> Division:
@@ -185,7 +184,7 @@ def part_of(value: Value, count: int) -> int:
 
 def _selection(node: Node) -> Work:
     """Count only the bytes that are selected."""
-    taken = part_of(node.operand(0), sum(value.count for value in node.outputs if value))
+    taken = part_of(node.operand(0), sum(value.count for value in node.results))
     return Work(OpClass.MOVEMENT, touched={0: taken})
 
 

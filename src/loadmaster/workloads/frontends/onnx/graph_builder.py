@@ -161,7 +161,7 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
     )
     nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
     # The width is that of the data operand's storage, or of the result if nothing is read.
-    wide = step.node.optional(work.data) or next(filter(None, step.node.outputs), None)
+    wide = step.node.optional(work.data) or next(iter(step.node.results), None)
     return Op(
         step.node.name,
         step.kind or step.node.kind,
@@ -189,7 +189,7 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
     planning = rule_of(node.domain, node.kind).planning
     touched, operands = work.touched or {}, (*node.inputs, *step.outer)
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
-    result = next(filter(None, node.outputs), None)
+    result = next(iter(node.results), None)
     for index, value, own in _operands(step, found):
         # A constant that is an axis, a size or a known number, and no weight.
         known = index in planning or value.count <= int(value.data is not None)

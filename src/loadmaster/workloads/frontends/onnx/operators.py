@@ -37,8 +37,12 @@ def rule_of(domain: str, kind: str) -> Rule:
 
 
 def work_of(node: Node) -> Work:
-    """Return the work of a node."""
-    return rule_of(node.domain, node.kind).work(_channels_first(node))
+    """Return the work of a node; rules take channels to come second."""
+    if has_channels_last(node):
+        outputs = tuple(value and moved_channels(value) for value in node.outputs)
+        inputs = (moved_channels(node.operand(0)), *node.inputs[1:])
+        node = replace(node, inputs=inputs, outputs=outputs)
+    return rule_of(node.domain, node.kind).work(node)
 
 
 def division_of(node: Node, op_class: OpClass) -> Division:
@@ -64,8 +68,7 @@ def is_view(node: Node) -> bool:
     """Whether the only output that is needed holds the same bytes in the same order as the first
     operand."""
     test = rule_of(node.domain, node.kind).view
-    source = node.optional(0)
-    needed = [value for value in node.outputs if value is not None]
+    source, needed = node.optional(0), node.results
     if test is None or source is None or len(needed) != 1 or needed[0] is not node.outputs[0]:
         return False
     return source.count == needed[0].count and test(node, source)
@@ -83,13 +86,3 @@ def has_channels_last(node: Node) -> bool:
 def moved_channels(value: Value) -> Value:
     """Return a value with its last dimension as dimension 1."""
     return replace(value, shape=(value.shape[0], value.shape[-1], *value.shape[1:-1]))
-
-
-def _channels_first(node: Node) -> Node:
-    """Return a node with the channels of its first operand and of its results in dimension 1."""
-    if not has_channels_last(node):
-        return node
-    outputs = tuple(value and moved_channels(value) for value in node.outputs)
-    return replace(
-        node, inputs=(moved_channels(node.operand(0)), *node.inputs[1:]), outputs=outputs
-    )

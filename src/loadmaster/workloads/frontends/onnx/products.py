@@ -499,7 +499,7 @@ def _convolution_division(
     # A piece has a row of input to itself at least.
     steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, rank + 2) if transposed}
     rows = ("" if transposed and axis < rank else "y" for axis in range(2, rank + 1))
-    return divided(operands, ("batch", "channels", *rows, "x"), steps)
+    return divided(operands, ("batch", "channels", *rows, "x"), steps=steps)
 
 
 def _with_sum(node: Node) -> Division:

@@ -178,11 +178,15 @@ class Node:
         return [value for value in self.inputs if value is not None]
 
     @property
+    def results(self) -> list[Value]:
+        """The outputs that something needs."""
+        return [value for value in self.outputs if value is not None]
+
+    @property
     def result(self) -> Value:
         """The first output that something needs."""
-        for value in self.outputs:
-            if value is not None:
-                return value
+        for value in self.results:
+            return value
         raise ModelError("nothing needs any of its outputs: remove it from the file")
 
     @property
@@ -387,18 +391,11 @@ def variant(kinds: str, like: str, domain: str = MICROSOFT, **changes: Any) -> N
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
-def divided(
-    operands: dict[int, Windows],
-    loops: tuple[str, ...] = (),
-    steps: Mapping[int, int] | None = None,
-    copies: bool = False,
-) -> Division:
+def divided(operands: dict[int, Windows], loops: tuple[str, ...] = (), **more: Any) -> Division:
     """Make the division of an operator that can be cut along every dimension that a window
-    follows."""
+    follows; ``more`` are further fields of `Division`."""
     axes = {window.axis for windows in operands.values() for window in windows}
-    return Division(
-        tuple(sorted(axis for axis in axes if axis >= 0)), operands, loops, steps or {}, copies
-    )
+    return Division(tuple(sorted(axis for axis in axes if axis >= 0)), operands, loops, **more)
 
 
 def with_first_type(node: Node, *shapes: Shape) -> list[Result]:

@@ -174,7 +174,7 @@ class Walk(WalkedNetwork):
             node = replace(
                 node, outputs=tuple(_as_quantised(node, value) for value in node.outputs)
             )
-        self.values.update((value.name, value) for value in node.outputs if value)
+        self.values.update((value.name, value) for value in node.results)
         self.steps.append(VisitedNode(node, work, outer))
 
     def _visit_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
@@ -318,7 +318,7 @@ class Walk(WalkedNetwork):
     def _work(self, node: Node, has_bodies: bool) -> Work:
         """Return the work of a node."""
         first = next(iter(node.outputs), None)
-        made = [value for value in node.outputs if value]
+        made = node.results
         constant = bool(made) and all(value.constant for value in made)
         if constant and (first is None or first.integers() is not None):
             return Work(OpClass.SHAPE)
