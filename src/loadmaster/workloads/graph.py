@@ -262,14 +262,11 @@ def merged(accesses: Iterable[Access], bytes_of: Mapping[str, int]) -> tuple[Acc
     found: dict[str, Access] = {}
     for access in accesses:
         name = access.tensor
-        size = access.bytes
-        known = found.get(access.tensor)
-        if known is not None:
-            size = min(bytes_of[name], known.bytes + size)
-        if known is None or known.windows == access.windows:
-            found[name] = replace(access, bytes=size)
-        else:
-            found[name] = Access(name, size)
+        if known := found.get(name):
+            size = min(bytes_of[name], known.bytes + access.bytes)
+            same = known.windows == access.windows
+            access = replace(access, bytes=size) if same else Access(name, size)
+        found[name] = access
     return tuple(found.values())
 
 
