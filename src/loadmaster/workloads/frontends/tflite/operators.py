@@ -11,7 +11,7 @@ like none of ONNX: they have a matrix for every gate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,7 +28,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
 )
 from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.window import Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +64,15 @@ def in_file_order(found: Division, node: Node) -> Division:
     order = _order(node.result)
     if not order or found is WHOLE:
         return WHOLE
-    windows = {
-        index: _file_order_windows(own, _order(node.operand(index)), order)
-        for index, own in found.operands.items()
-        if own and node.operand(index).order != ()
-    }
+    windows = {}
+    for index, own in found.operands.items():
+        operand = node.operand(index)
+        if own and operand.order != ():
+            placed = {
+                axis: replace(window, axis=order[window.axis]) if window.axis >= 0 else window
+                for axis, window in zip(_order(operand), own, strict=True)
+            }
+            windows[index] = tuple(placed[axis] for axis in sorted(placed))
     loops = tuple(loop for _, loop in sorted(zip(order, found.loops, strict=False)))
     steps = {order[axis]: step for axis, step in found.steps.items()}
     copies = found.copies and len(windows) == len(found.operands)
@@ -81,20 +84,6 @@ def in_file_order(found: Division, node: Node) -> Division:
 def _order(value: Value) -> tuple[int, ...]:
     """Return the file's dimension for each dimension of a value."""
     return tuple(range(len(value.shape))) if value.order is None else value.order
-
-
-def _file_order_windows(
-    windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]
-) -> tuple[Window, ...]:
-    """Return an operand's windows in the file's order of dimensions. ``operand`` and ``result``
-    hold the file's dimension for each dimension of the ONNX operator."""
-    placed = [
-        replace(window, axis=result[window.axis]) if window.axis >= 0 else window
-        for window in windows
-    ]
-    return tuple(
-        window for _, window in sorted(zip(operand, placed, strict=True), key=lambda pair: pair[0])
-    )
 
 
 _MOVES = "ReverseSequence"
