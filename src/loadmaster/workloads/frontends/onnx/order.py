@@ -82,9 +82,16 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
     """
     sources = _definitions(graph)
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    sorter = TopologicalSorter(
-        {index: _needed_producers(node, makers, sources) for index, node in enumerate(graph.node)}
-    )
+    sorter = TopologicalSorter[int]()
+    for index, node in enumerate(graph.node):
+        needed = dependencies(node)
+        for name in needed:
+            if name not in makers and name not in sources:
+                raise ModelError(
+                    f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing"
+                    " produces: export the network again, or add it as an input or initialiser"
+                )
+        sorter.add(index, *{makers[name] for name in needed if name in makers})
     for output in graph.output:
         if output.name not in makers and output.name not in sources:
             raise ModelError(
@@ -134,18 +141,3 @@ def _definitions(graph: onnx.GraphProto) -> set[str]:
         for body in subgraphs(node):
             _definitions(body)
     return set(sources)
-
-
-def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:
-    """Return the numbers of the nodes that must run before a node: the producers of the tensors it
-    reads. Raise ModelError for a tensor that has neither a producer nor is an input or weight."""
-    needed = set()
-    for name in dependencies(node):
-        if name in makers:
-            needed.add(makers[name])
-        elif name not in sources:
-            raise ModelError(
-                f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing"
-                " produces: export the network again, or add it as an input or initialiser"
-            )
-    return needed
