@@ -262,7 +262,8 @@ class Recording:
         writes = {value.name: value.touched for value in (*fresh, *written) if value.touched}
         writes |= {value.name: part for value in written if part}
         operands = [*fresh, *call.inputs]
-        bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
+        floating = (value for value in operands if "float" in value.dtype)
+        bits = 8 * next(floating, operands[0]).itemsize
         read = merged(reads, {value.name: value.touched for value in operands})
         write = tuple(Access(*item) for item in writes.items())
         nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
@@ -311,7 +312,6 @@ def _describe(name: str, tensor: torch.Tensor) -> OpValue:
         strides=strides,
         touched=min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes())),
         itemsize=dtype.itemsize,
-        floating=dtype.is_floating_point,
         offset=int(tensor.storage_offset()),
     )
 

@@ -28,7 +28,6 @@ class OpValue(Value):
     strides: tuple[int, ...]
     touched: int
     itemsize: int
-    floating: bool
     offset: int
 
 
