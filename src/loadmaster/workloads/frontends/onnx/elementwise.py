@@ -19,7 +19,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     KnownShape,
     Node,
     Result,
-    Shape,
     Value,
     Windows,
     Work,
@@ -420,8 +419,11 @@ _HALF = Fraction(1, 2)
 def _resize(node: Node) -> Division:
     """Division of Resize: each element needs one, two or four neighbours along a dimension."""
     data, result = node.shape(0), node.result.shape
-    scales = _scales(node, data, result)
-    if scales is None or node.attrs.get("antialias"):
+    scales = _stated_scales(node)
+    stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if scales == [] and stretched and all(data):
+        scales = list(map(Fraction, result, data))
+    if not scales or node.attrs.get("antialias"):
         return WHOLE
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
@@ -461,15 +463,6 @@ def _stated_scales(node: Node) -> list[Fraction] | None:
     for axis, scale in zip(axes, given, strict=True):
         found[axis] = Fraction(scale)
     return found
-
-
-def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
-    """Scale factors of every dimension; None if not known."""
-    scales = _stated_scales(node)
-    if scales is None or scales:
-        return scales
-    stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-    return list(map(Fraction, result, data)) if stretched and all(data) else None
 
 
 def _scaled(node: Node, inferred: KnownShape) -> KnownShape:

@@ -122,19 +122,17 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
     """Give each node a unique name, in the file's order; also a note if the file's own names are
     not unique."""
     taken = {node.name for node in graph.node}
-    seen: set[str] = set()
-    names: list[str] = []
+    names: dict[str, None] = {}
     repeated = 0
     for index, node in enumerate(graph.node):
         name = node.name or free_name(f"{node.op_type}_{index}", taken)
-        if name in seen:
+        if name in names:
             repeated += 1
             name = free_name(f"{name}_{index}", taken)
-        seen.add(name)
         taken.add(name)
-        names.append(name)
+        names[name] = None
     note = "operators share their names with others in the file and got a number appended"
-    return names, (f"{repeated} {note}",) if repeated else ()
+    return list(names), (f"{repeated} {note}",) if repeated else ()
 
 
 def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
@@ -205,20 +203,13 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
             if fits and result is not None:
                 # Nothing is needed of what is all padding.
                 fits = volume(operand_box(own, whole(result.shape), value.shape)) > 0
-            yield _access(value, size, own if fits else ())
-
-
-def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
-    """Make the access to a value; windows of a view are converted to the owner's dimensions, or
-    dropped if that is not possible."""
-    order = value.order
-    if order is None:
-        return Access(value.name, size, windows)
-    if windows:
-        windows = tuple(windows[order.index(axis)] for axis in range(len(order)))
-    return Access(
-        value.name, size, windows, of_storage=bool(windows) and list(order) != sorted(order)
-    )
+            windows, turned = own if fits else (), False
+            if value.order is not None and windows:
+                # Those of a view are of its owner's dimensions; none if the order is not known.
+                order = value.order
+                windows = tuple(windows[order.index(axis)] for axis in range(len(order)))
+                turned = bool(windows) and list(order) != sorted(order)
+            yield Access(value.name, size, windows, of_storage=turned)
 
 
 def _operands(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import onnx
-from onnx import defs, shape_inference
+from onnx import defs, helper, shape_inference
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.operators import has_channels_last, moved_channels, rule_of
@@ -130,9 +130,7 @@ def values_given(
         if item.name in dims and all(size == 1 for size in shape):
             kind = tensor_type(item.type).elem_type
             try:
-                found[item.name] = onnx.helper.make_tensor(
-                    item.name, kind, shape, [dims[item.name]]
-                )
+                found[item.name] = helper.make_tensor(item.name, kind, shape, [dims[item.name]])
             except (OverflowError, TypeError, ValueError):
                 raise ModelError(
                     f"--value {item.name}={dims[item.name]}: input {item.name!r} cannot have this"
@@ -320,19 +318,19 @@ class Shapes:
         # Of an operator that the file's opset is too old for, that of its definition.
         version = max(self.opset(schema.domain), schema.since_version)
         versions = {**self.opsets, schema.domain: version}
-        opsets = [onnx.helper.make_opsetid(*item) for item in versions.items()]
-        graph = onnx.helper.make_graph(
+        opsets = [helper.make_opsetid(*item) for item in versions.items()]
+        graph = helper.make_graph(
             [_as_standard(proto, schema, data)],
             "node",
             [
-                onnx.helper.make_value_info(name, info)
+                helper.make_value_info(name, info)
                 for name, info in types.items()
                 if name not in data
             ],
             [onnx.ValueInfoProto(name=name) for name in proto.output if name],
             list(data.values()),
         )
-        model = onnx.helper.make_model(graph, opset_imports=opsets)
+        model = helper.make_model(graph, opset_imports=opsets)
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
         if rule.corrected is not None:
@@ -397,7 +395,7 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
 
 def _type_of(value: Value) -> onnx.TypeProto:
     """Return the ONNX type of a value."""
-    return onnx.helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
+    return helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
 
 
 def _channels_back(guess: Guess) -> Guess:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError, defect
@@ -265,7 +265,7 @@ class Walk(WalkedNetwork):
             kind = _CONSTANT_TYPES.get(attribute.name.removesuffix("s"))
             if kind is not None:
                 array: Array = np.array(helper.get_attribute_value(attribute), kind)
-                return self.add_constant(name, onnx.numpy_helper.from_array(array, name))
+                return self.add_constant(name, numpy_helper.from_array(array, name))
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
             " again"
@@ -385,7 +385,14 @@ def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
     if not target or source is None or source.constant or not source.shape:
         return None
     if node.kind == "Resize":
-        return _rebatched_sizes(node, target, source.shape, sizes)
+        found = [*source.shape]
+        axes = [axis % len(found) for axis in node.integers("axes") or range(len(found))]
+        for axis, size in zip(axes, target, strict=True):
+            found[axis] = size
+        stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        if not stretched or (source.shape[0], found[0]) != (sizes.batch, sizes.old_batch):
+            return None
+        return (sizes.batch, *found[1:])
     if not node.attrs.get("allowzero"):
         target = [
             source.shape[axis] if size == 0 and axis < len(source.shape) else size
@@ -401,21 +408,6 @@ def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
     if lead == -1 or not matches or lead * sizes.batch % sizes.old_batch:
         return None
     return (lead * sizes.batch // sizes.old_batch, *target[1:])
-
-
-def _rebatched_sizes(
-    node: Node, target: Sequence[int], shape: Shape, sizes: DimensionSizes
-) -> Shape | None:
-    """Return the shape of the result of a ``Resize`` with these sizes and the new batch; None if
-    they leave the batch alone."""
-    axes = [axis % len(shape) for axis in node.integers("axes") or range(len(shape))]
-    found = [*shape]
-    for axis, size in zip(axes, target, strict=True):
-        found[axis] = size
-    stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-    if not stretched or (shape[0], found[0]) != (sizes.batch, sizes.old_batch):
-        return None
-    return (sizes.batch, *found[1:])
 
 
 def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
@@ -522,7 +514,7 @@ def tensor_data(tensor: onnx.TensorProto) -> Array | None:
     ):
         return None
     try:
-        return onnx.numpy_helper.to_array(tensor)
+        return numpy_helper.to_array(tensor)
     except Exception:
         return None
 
@@ -545,7 +537,7 @@ def fold(node: Node, proto: onnx.NodeProto) -> list[Array] | None:
             return [operands[node.label(0)].reshape(node.result.shape)]
         if node.kind == "ConstantOfShape":
             fill = node.attrs.get("value")
-            return [np.full(node.result.shape, onnx.numpy_helper.to_array(fill) if fill else 0.0)]
+            return [np.full(node.result.shape, numpy_helper.to_array(fill) if fill else 0.0)]
         # its import takes longer than reading most networks, which need none of it
         from onnx.reference import ReferenceEvaluator
 

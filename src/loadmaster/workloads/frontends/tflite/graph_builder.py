@@ -75,7 +75,13 @@ def completed(call: OperatorCall) -> OperatorCall:
         _require_shape(call.operand(0))
     if not call.outputs or call.result.shape:
         return call
-    shape = _result_shape(call)
+    shape: Shape = ()
+    if call.kind in BY_ELEMENT:
+        shape = broadcast_shapes(*(value.shape for value in call.inputs if value))
+    elif call.kind in _LIKE_FIRST:
+        shape = call.operand(0).shape
+    elif call.kind in _OF_IMAGES:
+        shape = _window_shape(call)
     result = replace(call.result, shape=shape)
     if call.kind in _OF_IMAGES or call.kind in _NEVER_SCALAR:
         _require_shape(result)
@@ -89,18 +95,6 @@ def _require_shape(value: Value) -> None:
             f"the shape of tensor {value.name!r} is not in the file: convert the model with fixed"
             " shapes"
         )
-
-
-def _result_shape(call: OperatorCall) -> Shape:
-    """Return the shape of an operator's result, derived from its operands; empty if unknown."""
-    given = [value.shape for value in call.inputs if value]
-    if call.kind in BY_ELEMENT:
-        return broadcast_shapes(*given)
-    if call.kind in _LIKE_FIRST:
-        return call.operand(0).shape
-    if call.kind in _OF_IMAGES:
-        return _window_shape(call)
-    return ()
 
 
 def _window_shape(call: OperatorCall) -> Shape:
