@@ -57,6 +57,7 @@ _LIKE_FIRST = kinds_in(
 )
 _NEVER_SCALAR = kinds_in(
     """
+    CONV_2D DEPTHWISE_CONV_2D AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D
     CONV_3D TRANSPOSE_CONV CONV_3D_TRANSPOSE FULLY_CONNECTED BATCH_MATMUL CONCATENATION PACK PAD
     PADV2 MIRROR_PAD RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR TRANSPOSE TILE SPACE_TO_DEPTH
     DEPTH_TO_SPACE SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND EXPAND_DIMS TOPK_V2 ONE_HOT RANGE SHAPE SLICE
@@ -83,7 +84,7 @@ def completed(call: OperatorCall) -> OperatorCall:
     elif call.kind in _OF_IMAGES:
         shape = _window_shape(call)
     result = replace(call.result, shape=shape)
-    if call.kind in _OF_IMAGES or call.kind in _NEVER_SCALAR:
+    if call.kind in _NEVER_SCALAR:
         _require_shape(result)
     return replace(call, outputs=(result, *call.outputs[1:]))
 
@@ -98,20 +99,19 @@ def _require_shape(value: Value) -> None:
 
 
 def _window_shape(call: OperatorCall) -> Shape:
-    """Return the shape of a convolution's or pool's result. Options are padding, strides of width
-    and height, and for pools the window's width and height, for convolutions dilations."""
-    batch, *sizes, channels = call.operand(0).shape
-    if call.kind in POOLS:
-        taps, dilations = [call.option(4), call.option(3)], [1, 1]
-    else:
-        plain = call.kind == "CONV_2D"
-        filters, *taps, last = call.operand(1).shape
-        dilations = [call.option(5 - plain + more, 1) for more in (1, 0)]
-        channels = filters if plain else last
-    valid = bool(call.option(0, code="b"))
+    """Return the shape of a convolution's or pool's result, from the ONNX operator that it is
+    like."""
+    batch, rows, columns, channels = call.operand(0).shape
+    node = meaning_of(replace(call, outputs=(call.operand(0),)))
+    assert node is not None
+    taps = node.attrs.get("kernel_shape")
+    if taps is None:
+        channels, _, *taps = node.shape(1)
+    valid = node.attrs["auto_pad"] == "VALID"
+    numbers = (node.attrs.get("dilations", (1, 1)), node.attrs["strides"])
     positions = [
-        -(-(size - valid * (tap - 1) * dilation) // max(1, call.option(field)))
-        for size, tap, dilation, field in zip(sizes, taps, dilations, (2, 1), strict=True)
+        -(-(size - valid * (tap - 1) * dilation) // stride)
+        for size, tap, dilation, stride in zip((rows, columns), taps, *numbers, strict=True)
     ]
     return (batch, *positions, channels)
 
