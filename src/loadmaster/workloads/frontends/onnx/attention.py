@@ -13,10 +13,8 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Division,
     Node,
     Result,
-    ShapeRule,
     Windows,
     Work,
-    WorkRule,
     divided,
     product,
     rule,
@@ -87,35 +85,22 @@ def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int,
     return shape[0], heads, shape[1], shape[2] // heads
 
 
-def _work(of: HeadsRule) -> WorkRule:
-    """Return a rule for the work of attention over operands 0, 1 and 2; packed operands have no
-    separate keys or values."""
-
-    def work(node: Node) -> Work:
-        """Return the work of an attention; keys default to the query, values to the keys."""
-        heads, query = of(node), node.label(0)
-        key = node.label(1) or query
-        value = node.label(2) or key
-        return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
-
-    return work
+def _work(node: Node, of: HeadsRule = _attention_heads) -> Work:
+    """Return the work of attention over operands 0, 1 and 2; packed operands have no separate keys
+    or values: keys default to the query, values to the keys."""
+    heads, query = of(node), node.label(0)
+    key = node.label(1) or query
+    value = node.label(2) or key
+    return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
 
 
-def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
-    """Return a rule for the shapes of the result, and of the keys and values of all steps, with the
-    type of operand ``dtype``."""
-
-    def shapes(node: Node) -> list[Result]:
-        """Return types and shapes of the result and of the keys and values with those of the
-        past."""
-        heads, kind = of(node), node.operand(dtype).dtype
-        steps = heads.batch, heads.kv_heads, max(heads.keys, heads.room)
-        result = heads.batch, heads.queries, heads.heads * heads.value_width
-        return [
-            (kind, shape) for shape in (result, (*steps, heads.width), (*steps, heads.value_width))
-        ]
-
-    return shapes
+def _shapes(node: Node, of: HeadsRule, dtype: int = 0) -> list[Result]:
+    """Return the shapes of the result, and of the keys and values of all steps, also earlier ones,
+    with the type of operand ``dtype``."""
+    heads, kind = of(node), node.operand(dtype).dtype
+    steps = heads.batch, heads.kv_heads, max(heads.keys, heads.room)
+    result = heads.batch, heads.queries, heads.heads * heads.value_width
+    return [(kind, shape) for shape in (result, (*steps, heads.width), (*steps, heads.value_width))]
 
 
 def _division(node: Node) -> Division:
@@ -211,7 +196,7 @@ def _projected_work(node: Node, past: int) -> Work:
 
 def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
     """Return the shapes of the result, and of all keys and values in one tensor."""
-    result, _, (kind, steps) = _shapes(partial(_packed_heads, past=past), dtype)(node)
+    result, _, (kind, steps) = _shapes(node, partial(_packed_heads, past=past), dtype)
     return [result, (kind, (2, *steps))]
 
 
@@ -248,9 +233,9 @@ def _grouped_query_sizes(node: Node) -> Heads:
     return Heads(batch, heads, kv_heads, steps, keys, head, head, room)
 
 
-rule("Attention", _work(_attention_heads), _division)
+rule("Attention", _work, _division)
 # Operators of its bodies are counted as those of other bodies are.
-rule("FlexAttention", _work(_attention_heads), domain="ai.onnx.preview")
+rule("FlexAttention", _work, domain="ai.onnx.preview")
 rule("LinearAttention", _linear_attention)
 for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
     runtime_rule(
@@ -262,4 +247,9 @@ for _kind, _heads, _planning in (
     ("MultiHeadAttention", _multi_head_sizes, (8,)),
     ("GroupQueryAttention", _grouped_query_sizes, (5, 6)),
 ):
-    runtime_rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning)
+    runtime_rule(
+        _kind,
+        partial(_work, of=_heads),
+        shapes=partial(_shapes, of=_heads),
+        planning=_planning,
+    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Node,
     Result,
     Shape,
-    ShapeRule,
     Windows,
     Work,
     aligned,
@@ -164,17 +163,12 @@ def _division(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Div
     return found
 
 
-def _product_shape(typed: Callable[[Node], int], b: int = 1) -> ShapeRule:
-    """Return a rule for the type and shape of a matrix product by numpy's rules; ``typed`` says
-    which operand has its type."""
-
-    def shapes(node: Node) -> list[Result]:
-        """Return type and shape of the product."""
-        terms, target = _factors(node, b)
-        extents = _extents(node, terms)
-        return [(node.operand(typed(node)).dtype, tuple(extents[label] for label in target))]
-
-    return shapes
+def _product_shape(node: Node, typed: int = 0, b: int = 1) -> list[Result]:
+    """Return type and shape of a matrix product by numpy's rules; operand ``typed`` has its
+    type."""
+    terms, target = _factors(node, b)
+    extents = _extents(node, terms)
+    return [(node.operand(typed).dtype, tuple(extents[label] for label in target))]
 
 
 rule("MatMul", _matmul, partial(_division, inner=SUMMED))
@@ -183,13 +177,13 @@ rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
 rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
-runtime_rule("FusedMatMul TransposeMatMul", _matmul, _division, shapes=_product_shape(lambda _: 0))
-runtime_rule("MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(lambda _: 2))
+runtime_rule("FusedMatMul TransposeMatMul", _matmul, _division, shapes=_product_shape)
+runtime_rule("MatMulIntegerToFloat", _matmul, _division, shapes=partial(_product_shape, typed=2))
 # Eight bits if the result has a zero point, else the scales' type.
 runtime_rule(
     "QGemm",
     partial(_matmul, b=3),
-    shapes=_product_shape(lambda node: 0 if node.optional(8) else 1, 3),
+    shapes=lambda node: _product_shape(node, 0 if node.optional(8) else 1, 3),
 )
 
 
