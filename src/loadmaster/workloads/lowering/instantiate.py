@@ -210,7 +210,10 @@ class _NetworkBuilder:
         batch; its tensors are added as they are first read or written."""
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         reads = [self._operand(read) for read in self._pieces.reads[number][tile]]
-        reads += self._sums_before(number, tile)
+        terms = cut.summed(tile)
+        if terms and terms[0]:
+            before = self._sums_name(number, tile - 1)
+            reads.append(Operand(before, self._tensors[before].bytes))
         writes = (
             self._writes(number, cut.part(tile))
             if cut.is_last(tile)
@@ -232,7 +235,7 @@ class _NetworkBuilder:
             tile=tile,
             tiles=cut.tiles,
             ranges=cut.box(tile) if cut.tiles > 1 else (),
-            summed=cut.summed(tile),
+            summed=terms,
         )
 
     def _operand(self, read: Read) -> Operand:
@@ -261,13 +264,6 @@ class _NetworkBuilder:
         """Return the name of the partial sums of a piece."""
         label = label_of(tile, self._pieces.cuts[number].tiles)
         return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
-
-    def _sums_before(self, number: int, tile: int) -> list[Operand]:
-        """The partial sums that a piece reads; none for the first of a chain."""
-        if self._pieces.cuts[number].summed(tile)[:1] in ((), (0,)):
-            return []
-        name = self._sums_name(number, tile - 1)
-        return [Operand(name, self._tensors[name].bytes)]
 
     def _sums(self, number: int, tile: int) -> Operand:
         """The partial sums that a piece writes for the next of its chain."""
