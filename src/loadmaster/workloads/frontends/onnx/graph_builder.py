@@ -145,34 +145,31 @@ def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
             sizes = {value.name: value.bytes for _, value, _ in _operands(step, found)}
             seen.append((step, found, merged(_reads(step, found), sizes)))
     used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
-    return tuple(_op_of(step, found, accesses, used) for step, found, accesses in seen)
-
-
-def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
-    """Return the graph's operator for a step; ``used`` names the tensors that are read or
-    delivered."""
-    work = step.work
-    writes = tuple(
-        Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes)
-        for value in step.node.outputs
-        if value and value.count and (work.op_class is not OpClass.SHAPE or value.name in used)
-    )
-    nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
-    # The width is that of the data operand's storage, or of the result if nothing is read.
-    wide = step.node.optional(work.data) or next(iter(step.node.results), None)
-    return Op(
-        step.node.name,
-        step.kind or step.node.kind,
-        work.op_class,
-        reads,
-        writes,
-        nests,
-        work.elements,
-        ELEMENT_BITS[wide.stored] if wide else 32,
-        axes=found.axes,
-        steps=found.steps_of(step.node),
-        copies=found.copies,
-    )
+    ops = []
+    for step, found, reads in seen:
+        node, work = step.node, step.work
+        writes = tuple(
+            Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes)
+            for value in node.results
+            if value.count and (work.op_class is not OpClass.SHAPE or value.name in used)
+        )
+        # The width is that of the data operand's storage, or of the result if nothing is read.
+        wide = node.optional(work.data) or next(iter(node.results), None)
+        made = Op(
+            node.name,
+            step.kind or node.kind,
+            work.op_class,
+            reads,
+            writes,
+            tuple(replace(nest, loops=found.loops) for nest in work.nests),
+            work.elements,
+            ELEMENT_BITS[wide.stored] if wide else 32,
+            axes=found.axes,
+            steps=found.steps_of(node),
+            copies=found.copies,
+        )
+        ops.append(made)
+    return tuple(ops)
 
 
 def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:

@@ -282,7 +282,11 @@ class Walk(WalkedNetwork):
             if reshaped
             else self.shapes.outputs(node, proto, outer)
         )
-        constant = _is_constant(node, proto)
+        given = bool(node.present) and all(value.constant for value in node.present)
+        # Random numbers, and what bodies compute, are not known at planning time.
+        constant = (given or node.kind in _SHAPE_ONLY) and not (
+            node.domain or node.kind in RANDOM or subgraphs(proto)
+        )
         outputs = []
         for name, guess in zip(proto.output, guesses, strict=True):
             if name in self.needed and not guess.known:
@@ -408,15 +412,6 @@ def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
     if lead == -1 or not matches or lead * sizes.batch % sizes.old_batch:
         return None
     return (lead * sizes.batch // sizes.old_batch, *target[1:])
-
-
-def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
-    """Whether a node's outputs are known at planning time."""
-    if node.domain or node.kind in RANDOM or subgraphs(proto):
-        return False
-    return node.kind in _SHAPE_ONLY or (
-        bool(node.present) and all(value.constant for value in node.present)
-    )
 
 
 def _with_data(value: Value | None, data: Array | None) -> Value | None:
