@@ -54,14 +54,6 @@ class Flatbuffer:
             raise self.damaged(at)
         return at + distance
 
-    def vector(self, at: int, width: int) -> tuple[int, int]:
-        """Return the position of the first element, and the number of elements, of a vector at a
-        position; ``width`` is the bytes of an element."""
-        count = self.number(at, "I")
-        if count * width > len(self.data) - at - 4:
-            raise self.damaged(at)
-        return at + 4, count
-
     def spend(self, count: int) -> None:
         """Count elements that are read one by one. Raises `ModelError` when there are more than a
         file of this size can hold."""
@@ -144,6 +136,12 @@ class FlatTable:
         return " ".join(raw.decode("utf-8", "replace").split())
 
     def _vector(self, field: int, width: int) -> tuple[int, int]:
-        """Return position and length of a field's vector; zeros if it is absent."""
-        at = self.at(field)
-        return (0, 0) if at is None else self.file.vector(self.file.follow(at), width)
+        """Return the position of the first element, and the number of elements, of a field's
+        vector, whose elements have ``width`` bytes; zeros if it is absent."""
+        if (at := self.at(field)) is None:
+            return 0, 0
+        begin = self.file.follow(at)
+        count = self.file.number(begin, "I")
+        if count * width > len(self.file.data) - begin - 4:
+            raise self.file.damaged(begin)
+        return begin + 4, count

@@ -460,7 +460,11 @@ def _cell(
 ) -> Work:
     """Return the work of a recurrent cell: products of the input with the matrices ``whole``, and
     of the state with the matrices ``stepwise``; operands by position."""
-    steps, batch = _steps_and_batch(call, time_major)
+    shape = call.operand(0).shape
+    # With two dimensions it is one step.
+    steps, batch = 1, math.prod(shape[:-1])
+    if len(shape) > 2:
+        steps, batch = shape[:2] if time_major else shape[1::-1]
     nests, elements = [], 0
     for index in (*whole, *stepwise):
         if (weight := call.optional(index)) is None:
@@ -473,14 +477,6 @@ def _cell(
         else:
             nests.append(replace(nest, repeats=steps, output=call.result.name))
     return product(*nests, elements=elements)
-
-
-def _steps_and_batch(call: OperatorCall, time_major: bool) -> tuple[int, int]:
-    """Return steps and sequences of the first operand; with two dimensions it is one step."""
-    shape = call.operand(0).shape
-    if len(shape) < 3:
-        return 1, math.prod(shape[:-1])
-    return (shape[0], shape[1]) if time_major else (shape[1], shape[0])
 
 
 def _matrix(call: OperatorCall, index: int) -> tuple[int, int]:
