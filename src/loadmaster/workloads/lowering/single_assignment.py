@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.lowering.fuse import once_per_graph
+from loadmaster.workloads.lowering.fuse import FREE, once_per_graph
 from loadmaster.workloads.window import ALL, Box, Window, disjoint, through_reshape, volume
-
-_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 
 def with_leading_dimensions(graph: Graph) -> Graph:
@@ -26,7 +24,7 @@ def with_leading_dimensions(graph: Graph) -> Graph:
     for output in graph.outputs:
         shapes[graph.tensors[output].storage].add(None)
     for op in graph.ops:
-        for read in op.reads if op.op_class not in _FREE else ():
+        for read in op.reads if op.op_class not in FREE else ():
             tensor = graph.tensors[read.tensor]
             shapes[tensor.storage].add(None if read.of_storage else tensor.shape)
     views = {(each.storage, each.shape): each.name for each in graph.tensors.values()}
@@ -82,11 +80,6 @@ def _unflattened(
     )
     axes = [each for axis in op.axes for each in ([len(rows)] if axis else range(len(rows)))]
     return replace(op, reads=tuple(reads), nests=(own,), axes=tuple(axes))
-
-
-_READ_ANY_ORDER = (OpClass.PRODUCT,)
-"""Operators that load operands with dimensions in another order at no cost: a matrix product takes
-either operand transposed."""
 
 
 def without_copies(graph: Graph) -> Graph:
@@ -212,7 +205,8 @@ class _Rewriting:
 
     def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
         """Whether a reader has windows, reads the whole result, and accepts its parts or order."""
-        if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
+        # A matrix product takes either operand transposed at no cost.
+        if turned and reader.op_class is not OpClass.PRODUCT and not reader.copies:
             return False
         whole = self.tensors[result]
         return all(
@@ -308,7 +302,7 @@ class _StorageVersions:
         """Return the operator with operands of the versions that it reads and writes."""
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
         reads = [replace(access, tensor=sources[access.tensor]) for access in op.reads]
-        if op.op_class not in _FREE:
+        if op.op_class not in FREE:
             reads += self._update(op, {read.tensor for read in reads})
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
         nests = tuple(
