@@ -304,6 +304,8 @@ class _StorageVersions:
         reads = [replace(access, tensor=sources[access.tensor]) for access in op.reads]
         if op.op_class not in FREE:
             reads += self._update(op, {read.tensor for read in reads})
+        if not self.count:
+            return op
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
         nests = tuple(
             replace(
