@@ -346,11 +346,8 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
     found: list[tuple[int, Slices]] = []
     for most in (room,) if product else (room, _RELAXATION * room):
         ways = (_slices(call, cut, streamed, room, most) for cut in cuts_of(call))
-        found = found or [
-            (_reads(call, way, streamed) + _writes(call, way, streamed), way)
-            for way in ways
-            if way is not None and _transfers(call, way, streamed) <= _MOST_TRANSFERS
-        ]
+        made = [(*_transfers(call, way, streamed), way) for way in ways if way is not None]
+        found = found or [(cost, way) for cost, number, way in made if number <= _MOST_TRANSFERS]
     if product or not found:
         found += _nested(call, streamed, room)
     return min(found, key=lambda pair: pair[0])[1] if found else None
@@ -369,10 +366,11 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
                 way = _slices(block, inner, inside, left, left)
                 if way is None or pieces * way.pieces > _MOST:
                     continue
-                if pieces * _transfers(block, way, inside) <= _MOST_TRANSFERS:
+                cost, number = _transfers(block, way, inside)
+                if pieces * number <= _MOST_TRANSFERS:
                     both = Slices(outer, pieces, way)
-                    reads = pieces * _reads(block, way, inside)
-                    yield reads + _writes(call, both, streamed), both
+                    written, _ = _transfers(call, both, streamed.intersection(call.writes))
+                    yield pieces * cost + written, both
 
 
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
@@ -393,44 +391,26 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
 
 
-def _transfers(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Return the number of separate reads and writes of all blocks."""
-    reads = _parts(call, way, _with_dims(call, way.cut), streamed)
-    return sum(times * parts(part, True) for part, times in reads) + _write_count(
-        call, way, streamed
-    )
+def _transfers(call: Call, way: Slices, streamed: frozenset[int]) -> tuple[int, int]:
+    """Return the cost in bytes of all blocks' reads and writes of streamed storages, and their
+    number.
 
-
-def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Return the cost of all reads in bytes: bytes read, and latency of separate reads."""
-    moved = sum(
-        times * (part.bytes + _SEEK_BYTES * parts(part, True))
-        for part, times in _parts(call, way, _with_dims(call, way.cut), streamed)
-    )
-    return moved * (_SUM_PENALTY if SUM in way.cut.results and call.kind in _PRODUCTS else 1)
-
-
-def _writes(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Return the cost of separate writes in bytes; each also reads the pages at its two ends."""
-    return 3 * _SEEK_BYTES * _write_count(call, way, streamed)
-
-
-def _write_count(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Return the number of separate writes of all blocks."""
-    written = _parts(call, way, _made(call, way.cut), streamed)
-    return sum(times * parts(part, False) for part, times in written)
-
-
-def _parts(
-    call: Call, way: Slices, tensors: Iterable[tuple[View, int]], streamed: frozenset[int]
-) -> Iterator[tuple[View, int]]:
-    """Yield the part of each streamed tensor that a block uses, and the number of blocks that
-    transfer their part."""
+    A read costs its bytes and the latency of separate reads; a write the latency of reading the
+    pages at its two ends and of writing.
+    """
     length = -(-way.cut.length(call) // way.pieces)
-    for view, dim in tensors:
-        if view.storage in streamed:
-            cut = dim >= 0
-            yield narrowed(view, dim, 0, length) if cut else view, way.pieces if cut else 1
+    penalty = _SUM_PENALTY if SUM in way.cut.results and call.kind in _PRODUCTS else 1
+    cost = number = 0
+    for reads, tensors in ((True, _with_dims(call, way.cut)), (False, _made(call, way.cut))):
+        for view, dim in tensors:
+            if view.storage not in streamed:
+                continue
+            part, times = (narrowed(view, dim, 0, length), way.pieces) if dim >= 0 else (view, 1)
+            separate = parts(part, gaps=reads)
+            number += times * separate
+            latency = _SEEK_BYTES * separate
+            cost += times * (penalty * (part.bytes + latency) if reads else 3 * latency)
+    return cost, number
 
 
 def _made(call: Call, cut: Cut) -> list[tuple[View, int]]:
