@@ -164,7 +164,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
     problem, seen = GraphProblem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
 
     def never(problem, placement, ceilings):
-        return None, ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
+        return ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
 
     def noted(sequence, limits, mode):
         seen.append(limits.copy())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,14 +130,13 @@ def _with_load_and_end(sequence: KernelSequence) -> KernelSequence:
 
 def _without_load_and_end(placement: TensorPlacement) -> TensorPlacement:
     """Return the placement without the two kernels of `_with_load_and_end`."""
-    return TensorPlacement(
-        tuple(Stay(stay.tensor, stay.start - 1, stay.end - 1) for stay in placement.stays),
-        tuple(
-            Move(move.tensor, move.to_fast, move.start - 1, move.end - 1)
-            for move in placement.moves
-        ),
-        placement.algorithms[1:-1],
-    )
+
+    def earlier(span: Any) -> Any:
+        """Return a stay or a move, one kernel earlier."""
+        return replace(span, start=span.start - 1, end=span.end - 1)
+
+    stays, moves = (tuple(map(earlier, spans)) for spans in (placement.stays, placement.moves))
+    return TensorPlacement(stays, moves, placement.algorithms[1:-1])
 
 
 def overlapped(
@@ -211,7 +210,7 @@ class _CopyOverlap:
                 self.room[end] -= size
             end += 1
         own[1] = max(own[1], end)
-        return Move(move.tensor, False, move.start, end)
+        return replace(move, end=end)
 
     def earlier(self, move: Move, since: int) -> Move:
         """Return a copy to fast memory (a prefetch) that starts as early as memory allows, at
@@ -224,7 +223,7 @@ class _CopyOverlap:
             start -= 1
             self.room[start] -= size
         own[0] = start
-        return Move(move.tensor, True, start, move.end)
+        return replace(move, start=start)
 
 
 _ROUNDS = 12
@@ -482,8 +481,8 @@ class GraphSearch:
     def unmoved(self) -> Placed:
         """All tensors in the fast memory, without a limit."""
         problem = self.make(frozenset())
-        placed, _ = _pack(problem, all_fast(problem.sequence), None)
-        assert placed is not None
+        placed = _pack(problem, all_fast(problem.sequence), None)
+        assert isinstance(placed, Placed)
         return placed
 
     def attempt(self, budget: int | None) -> Placed | int:
@@ -639,9 +638,10 @@ def _place_and_pack(problem: GraphProblem, budget: int, mode: Mode, rounds: int)
         """Return the packed placement, or, by kernel, the bytes by which it exceeds its ceiling."""
         nonlocal failed
         if placement.stays not in tops:
-            placed, tops[placement.stays] = _pack(problem, placement, ceilings)
-            if placed is not None:
-                return placed
+            packed = _pack(problem, placement, ceilings)
+            if isinstance(packed, Placed):
+                return packed
+            tops[placement.stays] = packed
         over: Ints = np.maximum(tops[placement.stays] - ceilings, 0)
         failed = int(over.argmax())
         return over
@@ -659,11 +659,11 @@ def _place_and_pack(problem: GraphProblem, budget: int, mode: Mode, rounds: int)
 
 def _pack(
     problem: GraphProblem, placement: TensorPlacement, ceilings: Ints | None
-) -> tuple[Placed | None, Ints]:
+) -> Placed | Ints:
     """Find addresses below the ceiling of every kernel.
 
-    Returns the placement with addresses (None if none were found), and the highest address in use
-    at every kernel, shape (kernels,).
+    Returns the placement with addresses, or, if none were found, the highest address in use at
+    every kernel, shape (kernels,).
     """
     sequence, step = problem.sequence, problem.sequence.alignment
     buffers = [
@@ -688,12 +688,12 @@ def _pack(
             span = top[buffer.lower : buffer.upper]
             np.maximum(span, offset + buffer.size, out=span)
     if ceilings is not None and (top > ceilings).any():
-        return None, top
+        return top
     arena, stays = int(top.max(initial=0)), len(placement.stays)
     allowed = np.full_like(top, arena) if ceilings is None else np.minimum(ceilings, arena)
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
     places = tuple(offsets[:stays]), tuple(offsets[stays : len(buffers)])
-    return Placed(problem, placement, *places, arena, peak, allowed), top
+    return Placed(problem, placement, *places, arena, peak, allowed)
 
 
 def _find_offsets(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
