@@ -307,7 +307,7 @@ class CompiledModel:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Make a model with the options of ``torch.compile``. Raises `BudgetError`."""
-        self.settings, self.options = CompileOptions.of(options), options
+        self.settings = CompileOptions.of(options)
         self.lock = threading.RLock()
         self.profiles = CallProfiles()
         self.updates = Updates(self.settings.optimizer)
@@ -1210,7 +1210,6 @@ class PlannedGraph:
 
     def _finish(self, session: Session) -> None:
         """End a run, and note its times."""
-        session.drain()
         session.end()
         self.history.note(session.times)
         if not self._has_run and self.budget is not None:

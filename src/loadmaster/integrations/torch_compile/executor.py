@@ -57,12 +57,11 @@ page takes as long as one of 100 pages."""
 @dataclass(slots=True)
 class Result:
     """A result of a call: its position among the call's results, its view, and the tensor at its
-    planned address (None and 0 if the plan does not place it)."""
+    planned address (None if the plan does not place it)."""
 
     index: int
     view: View
     planned: torch.Tensor | None
-    address: int
 
 
 @dataclass(slots=True)
@@ -175,24 +174,16 @@ class ExecutablePlan:
             return view.empty(self.captured.device)
         return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
 
-    def _planned(self, value: Any) -> bool:
-        """Return whether a value is the view of a tensor that the plan places in the arena."""
-        return (
-            self.captured.is_planned(value) or (is_view(value) and value.storage in self._moving)
-        ) and value.storage not in self.captured.streamed
-
     def _offset(self, tensor: int, k: int) -> int:
         """Return the offset of a tensor in the arena while kernel ``k`` runs."""
         return next(offset for start, end, offset in self._stays[tensor] if start <= k < end)
 
     def _tensor(self, view: View, k: int) -> torch.Tensor:
         """Return a view at its planned address during call ``k``."""
-        storage = self.captured.storages[view.storage]
-        if storage.bytes == 0:
-            return view.empty(self.captured.device)
-        key = view, self._offset(self._number[view.storage], k) + self._shifts.get(view.storage, 0)
+        s = view.storage
+        key = view, self._offset(self._number[s], k) + self._shifts.get(s, 0)
         if key not in self._tensors:
-            self._tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
+            self._tensors[key] = self.arena.tensor(view, key[1], self.captured.storages[s].bytes)
         return self._tensors[key]
 
     def _launch(self, k: int, call: Call) -> Launch:
@@ -200,8 +191,14 @@ class ExecutablePlan:
         allocations and its results."""
 
         def bind(view: View) -> Any:
-            """Return the tensor at an operand's planned address; other operands stay."""
-            return self._tensor(view, k) if self._planned(view) else view
+            """Return the tensor at an operand's planned address, or an empty one without bytes;
+            other operands stay."""
+            if view.storage in self._number:
+                return self._tensor(view, k)
+            empty = (
+                self.captured.is_planned(view) and not self.captured.storages[view.storage].bytes
+            )
+            return view.empty(self.captured.device) if empty else view
 
         arguments, keywords = call.mapped(bind)
         profile = self.captured.profiles[k]
@@ -229,12 +226,7 @@ class ExecutablePlan:
                 continue
             if view.storage in call.reads and not (call.in_place and i == 0):
                 continue
-            storage = self.captured.storages[view.storage]
-            if self._planned(view) and storage.bytes > 0:
-                planned = self._tensor(view, k)
-                yield Result(i, view, planned, planned.untyped_storage().data_ptr())
-            elif storage.owner is Owner.RETURNED or storage.bytes > 0:
-                yield Result(i, view, None, 0)
+            yield Result(i, view, self._tensor(view, k) if view.storage in self._number else None)
 
     def _grants(
         self, k: int, call: Call, allocations: tuple[Allocated, ...]
@@ -245,9 +237,9 @@ class ExecutablePlan:
         for allocation in allocations:
             offset = UNPLANNED
             if allocation.result is not None:
-                view = call.results[allocation.result]
-                if self._planned(view):
-                    offset = self._offset(self._number[view.storage], k)
+                storage = call.results[allocation.result].storage
+                if storage in self._number:
+                    offset = self._offset(self._number[storage], k)
             elif allocation.offset != UNPLANNED:
                 offset = self.placed.workspaces[k] + allocation.offset
             grants.append((allocation.bytes, offset))
@@ -378,7 +370,7 @@ class Session:
                 if k == len(program.launches):
                     self._copy_around(program.steps[k])
             except BaseException:
-                self.drain()
+                _drain(self.pending)
                 self.memory.synchronize()
                 self._save_changes(k)
                 raise
@@ -433,10 +425,6 @@ class Session:
             if max(k for k, operand in uses if operand.write and k < move.start) < stopped:
                 self._start_copy(i)()
 
-    def drain(self) -> None:
-        """Wait for all pending copies, ignoring failures."""
-        _drain(self.pending)
-
     def offload(self) -> None:
         """Copy the tensors saved in the arena to slow memory, because another run needs the
         arena."""
@@ -466,7 +454,7 @@ class Session:
                 for wait in self.pending.values():
                     wait()
                 place = self.places[storage]
-                copy = ArenaCopy(True, offset, place.slot, size)._replace(file=place.file)
+                copy = ArenaCopy(True, offset, place.slot, size, place.file)
                 self.memory.copy(self.program.arena, copy)()
 
     def _copy_kept(self, slot: int, to_fast: bool) -> None:
@@ -489,7 +477,7 @@ class Session:
     def abandon(self) -> None:
         """End a failed run after all its copies have ended."""
         self.finished = True
-        self.drain()
+        _drain(self.pending)
         self.memory.synchronize()
         self.end()
 
@@ -584,8 +572,12 @@ class History:
             return time_moves(sequence, placement).total
         totals = []
         for step in self._used_steps:
-            as_then = replace(sequence, link=self._link_of_step(step.copies))
-            as_then = _with_seconds(as_then, self._seconds_in(step, traced))
+            pairs = zip(sequence.kernels, self._seconds_in(step, traced).tolist(), strict=True)
+            kernels = tuple(
+                replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=seconds),))
+                for kernel, seconds in pairs
+            )
+            as_then = replace(sequence, kernels=kernels, link=self._link_of_step(step.copies))
             totals.append(time_moves(as_then, placement).total + step.overhead)
         return float(np.median(totals))
 
@@ -621,16 +613,6 @@ class History:
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
             self.link = self._link_of_step(np.median([times.copies for times in recent], axis=0))
-
-
-def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
-    """Return the sequence with these seconds of its kernels, shape (kernels,)."""
-    pairs = zip(sequence.kernels, seconds.tolist(), strict=True)
-    kernels = (
-        replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=value),))
-        for kernel, value in pairs
-    )
-    return replace(sequence, kernels=tuple(kernels))
 
 
 def link_with_measured_bandwidths(
@@ -704,7 +686,9 @@ class _Values:
             if result.planned is None:
                 self._tensors[result.view] = self._roots[result.view.storage] = value
             # None is a gradient that a mask leaves out.
-            elif value is not None and value.untyped_storage().data_ptr() != result.address:
+            elif value is not None and (
+                value.untyped_storage().data_ptr() != result.planned.untyped_storage().data_ptr()
+            ):
                 result.planned.copy_(value)
                 self._session.times.copied_results += 1
 
