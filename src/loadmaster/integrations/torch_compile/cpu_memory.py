@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from loadmaster.integrations.torch_compile.captured import View, at_address, on_
 from loadmaster.placement.sequence import CopyLink
 
 if TYPE_CHECKING:
+    from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
     from loadmaster.workloads.graph import Graph
 
 PAGE = 4096
@@ -60,6 +61,9 @@ def pages(count: int) -> int:
 class DirectFile:
     """A file that is read and written without the page cache, in whole pages. Error messages call
     it ``name``."""
+
+    is_whole = True
+    """Whether transfers beyond its end are errors."""
 
     def __init__(self, name: str, path: str | Path, flags: int) -> None:
         self.name = name
@@ -95,12 +99,11 @@ class DirectFile:
                 ) from None
             done += moved
             if not moved or moved % PAGE:
-                self._end_of_file(f"{what} {done} of {len(memory)} bytes")
+                if self.is_whole:
+                    raise SlowMemoryError(
+                        f"{self.name}: the file ended early: {what} {done} of {len(memory)} bytes"
+                    )
                 break
-
-    def _end_of_file(self, what: str) -> None:
-        """Raise SlowMemoryError for a file that ended early."""
-        raise SlowMemoryError(f"{self.name}: the file ended early: {what}")
 
     def close(self) -> None:
         """Close the file, which frees the space of an unlinked one."""
@@ -206,11 +209,10 @@ file."""
 class WeightFile(DirectFile):
     """A file of weights, opened for reading. Reads may extend beyond its end."""
 
+    is_whole = False
+
     def __init__(self, path: str) -> None:
         super().__init__(path, path, os.O_RDONLY)
-
-    def _end_of_file(self, what: str) -> None:
-        """Accept a read beyond the end."""
 
 
 @cache
@@ -326,43 +328,9 @@ class FastArena:
         """Free the memory from ``start`` on until its next use, if the device can; its contents are
         lost."""
 
-    def close(self) -> None:
-        """Free all memory for good; the arena's tensors must not be used any more."""
 
-
-class DeviceMemory(Protocol):
-    """Fast and slow memory of one budget."""
-
-    link: CopyLink
-    alignment: int
-    shrinks: bool
-    """Whether an arena can free its memory above an address while a plan runs."""
-
-    @property
-    def file(self) -> SlowFile | None:
-        """File to which parameters, buffers and optimizer state are offloaded between steps; None:
-        they are not offloaded."""
-
-    def arena(self, bytes: int) -> FastArena:
-        """Return an arena of ``bytes`` for a plan."""
-
-    def script(self, grants: Sequence[tuple[int, int]]) -> Any:
-        """Return a script that makes a kernel allocate (bytes, offset) ``grants`` in order after
-        its ``begin(base)``; None if that is not possible."""
-
-    def reserve(self, bytes: int) -> int:
-        """Reserve slow memory for a step, and return the slot at which it begins. Raises
-        `SlowMemoryError`."""
-
-    def release(self, slot: int, bytes: int) -> None:
-        """Release reserved slow memory."""
-
-    def copy(self, arena: Any, copy: ArenaCopy) -> Wait:
-        """Start a copy that runs after earlier copies of its direction and after the kernels so
-        far."""
-
-    def synchronize(self) -> None:
-        """Wait for all copies started so far, including copies lost by an interrupt."""
+DeviceMemory: TypeAlias = "CpuMemory | CudaMemory"
+"""Fast and slow memory of one budget."""
 
 
 def large_pages(bytes: int) -> mmap.mmap:
@@ -538,8 +506,18 @@ def return_freed_blocks() -> None:
 
 
 class CpuMemory:
-    """Fast and slow memory of one budget on the CPU; see `SlowFile` for ``folder`` and
-    ``limit``."""
+    """Fast and slow memory of one budget on the CPU; see `SlowFile` for ``folder`` and ``limit``.
+
+    Attributes
+    ----------
+    link
+        Bandwidths of copies.
+    shrinks
+        Whether an arena can free its memory above an address while a plan runs.
+    file
+        File to which parameters, buffers and optimizer state are offloaded between steps; None:
+        they are not offloaded.
+    """
 
     alignment = PAGE
     shrinks = True
@@ -547,6 +525,7 @@ class CpuMemory:
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
         self._places_results = install_allocator()
         self.file = SlowFile(folder, limit)
+        self.reserve, self.release = self.file.reserve, self.file.release
         self._engines = {
             to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
         }
@@ -570,17 +549,8 @@ class CpuMemory:
         our allocator is not installed."""
         return _native.AllocationScript(list(grants)) if self._places_results else None
 
-    def reserve(self, bytes: int) -> int:
-        """Reserve bytes of the file for a step, and return their offset. Raises
-        `SlowMemoryError`."""
-        return self.file.reserve(bytes)
-
-    def release(self, slot: int, bytes: int) -> None:
-        """Release reserved bytes of the file."""
-        self.file.release(slot, bytes)
-
-    def copy(self, arena: Arena, copy: ArenaCopy) -> Wait:
-        """Start a copy in the thread of its direction."""
+    def copy(self, arena: Any, copy: ArenaCopy) -> Wait:
+        """Start a copy in the thread of its direction, after earlier copies of that direction."""
         engine = self._engines[copy.to_fast]
         return engine.submit(self._copy, arena, copy, time.perf_counter()).result
 

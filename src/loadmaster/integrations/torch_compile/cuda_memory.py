@@ -13,6 +13,7 @@ import mmap
 import time
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
@@ -95,7 +96,8 @@ class CudaMemory:
                 seconds = time.perf_counter() - start
             rates.append(block.bytes / seconds)
         block.close()
-        return CopyLink(rates[0], rates[1], rates[0], rates[1])
+        to_fast, to_slow = rates
+        return CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> CudaArena:
         """Return an arena of ``bytes`` for a plan."""
@@ -136,7 +138,7 @@ class CudaMemory:
         while self._spare:
             self._spare.pop().close()
 
-    def copy(self, arena: CudaArena, copy: ArenaCopy) -> Wait:
+    def copy(self, arena: Any, copy: ArenaCopy) -> Wait:
         """Start a copy in the stream of its direction, after the kernels so far."""
         start = max(slot for slot in self._used if slot <= copy.slot)
         host = self._used[start].memory[copy.slot - start :][: copy.bytes]
