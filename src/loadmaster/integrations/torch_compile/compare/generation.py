@@ -74,12 +74,10 @@ filled."""
 class Decoder:
     """Greedy decoding of one sequence with a static key-value cache."""
 
-    def __init__(
-        self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None
-    ) -> None:
+    def __init__(self, module: Any, prompt: torch.Tensor, tokens: int) -> None:
         from transformers import StaticCache
 
-        self.call, self.given = module if call is None else call, prompt
+        self.call, self.given = module, prompt
         length = prompt.shape[1] + tokens
         most = getattr(module.config, "max_position_embeddings", None) or length
         if length > most:
@@ -177,6 +175,7 @@ def _generate(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     _answer()
     sys.stdin.readline()
     module, prompt = _make_module(spot)[0], torch.load(Path(folder) / _PROMPT)
+    call: Any
     model = None
     if way == "loadmaster":
         from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
@@ -189,9 +188,9 @@ def _generate(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         )
         model = model_of(call)
         model.summary_logged = True
-        decoder = Decoder(module, prompt, int(tokens), call)
     else:
-        decoder = Decoder(_rival(way, module, path, fast, folder), prompt, int(tokens))
+        call = _rival(way, module, path, fast, folder)
+    decoder = Decoder(call, prompt, int(tokens))
     return_freed_blocks()
     _answer()
     for _ in sys.stdin:
@@ -227,7 +226,7 @@ def _warm_up(spot: str, way: str) -> None:
         # The compiler keeps memory for each kind of module. Tokens have no values here.
         call = torch.compile(module, backend="aot_eager", dynamic=False)
         with torch.device("meta"), contextlib.suppress(RuntimeError):
-            Decoder(module, prompt.to("meta"), 2, call).next()
+            Decoder(call, prompt.to("meta"), 2).next()
 
         from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -240,26 +239,21 @@ def _warm_up(spot: str, way: str) -> None:
         )
         small: nn.Module = LlamaForCausalLM(sizes)
         small.eval()
-        decoder = Decoder(
-            small,
-            torch.zeros(1, 4, dtype=torch.int64),
-            2,
-            torch.compile(small, backend="loadmaster", dynamic=False),
-        )
+        call = torch.compile(small, backend="loadmaster", dynamic=False)
+        decoder = Decoder(call, torch.zeros(1, 4, dtype=torch.int64), 2)
         for _ in range(2):
             decoder.next()
 
 
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
     """Return the module as method ``way`` runs it."""
-    if way not in (_MAPPED, WAYS[0]):
-        _with_weights_of(module, path, mapped_from_file=False)
     if way == _MAPPED:
         own = path.with_stem(
             "mapped"
         )  # the page cache of the other belongs to whoever has read it first
         shutil.copyfile(path, own)
         return _with_weights_of(module, own)
+    _with_weights_of(module, path, mapped_from_file=False)
     if way == "eager":
         return module
     accelerate = package("accelerate", "this rival")
