@@ -204,7 +204,7 @@ def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
         plan = trained.model.plans[0]
         assert trained.model.plans == [plan]
         assert plan.moved_bytes > 0
-        assert plan.placed_peak <= plan.budget == int(budget * trained.model.unmoved_peak)
+        assert plan.placed_peak <= trained.model.budget == int(budget * trained.model.unmoved_peak)
         assert trained.file.used == 0
     assert models[0].file is not models[1].file
 

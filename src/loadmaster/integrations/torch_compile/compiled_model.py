@@ -644,6 +644,8 @@ class PlannedGraph:
     graphs, kept, shapes
         The graphs, the number of the first graph's results that go to the caller (None: all), and
         the input shapes if sizes are symbolic.
+    memory
+        Fast and slow memory of the device that the graph runs on.
     versions, traced
         The graph with more or fewer kernels in blocks, and the version that runs.
     program, moving
@@ -663,6 +665,7 @@ class PlannedGraph:
         Unfinished runs; finished ones may be among them.
     """
 
+    memory: DeviceMemory
     versions: GraphVersions
     history: History
     surroundings: Surroundings
@@ -732,7 +735,9 @@ class PlannedGraph:
             traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
             update.sync_from_optimizer()
-        memory = model.memory(traced.device)  # installs the allocator, which records allocations
+        self.memory = model.memory(
+            traced.device
+        )  # installs the allocator, which records allocations
         model.clear_arenas()
         large = {
             s
@@ -746,14 +751,16 @@ class PlannedGraph:
             gradients=movable_gradients(traced, given).intersection(large),
         )
         self._find_persistent(given)
-        self.history = History(memory.link, model.settings.refine_after)
+        self.history = History(self.memory.link, model.settings.refine_after)
         about = self._budget_before_profiles()
         if about is not None and known.file is not None:
             # Profiling allocates the operands of one kernel at a time.
             most = min(max(map(traced.operand_bytes, traced.calls), default=0), about)
             if known.fast_bytes() + most > about:
                 known.offload_movable()
-        self.versions = GraphVersions(self.traced, self._movable(), memory, model.profiles, about)
+        self.versions = GraphVersions(
+            self.traced, self._movable(), self.memory, model.profiles, about
+        )
         self.traced = self.versions.whole
         self.observed.footprint = self._footprint()
         objects = object_bytes(len(self.traced.calls), symbolic=self.shapes is not None)
@@ -765,7 +772,7 @@ class PlannedGraph:
         the final peak is at least as large."""
         share = self.model.settings.fast_memory
         if not isinstance(share, float):
-            return self.budget
+            return self.model.budget
         blank = replace(self.traced, profiles=[CallProfile(0.0)] * len(self.traced.calls))
         peak = self._problem(blank, Surroundings(), frozenset()).peak()
         return int(share * max(peak, self.model.unmoved_peak))
@@ -826,7 +833,7 @@ class PlannedGraph:
 
     def _make_plan(self) -> None:
         """Plan the graph within its budget and build its program; replaces the plan before."""
-        before, budgeted = self.program, self.budget is not None
+        before, budgeted = self.program, self.model.budget is not None
         if budgeted:
             self.model.release_idle()  # planning needs memory
         for one in self.persistent_tensors.values():
@@ -959,19 +966,9 @@ class PlannedGraph:
         return self.traced.updates
 
     @property
-    def memory(self) -> DeviceMemory:
-        """Fast and slow memory of the device that the graph runs on."""
-        return self.model.memory(self.traced.device)
-
-    @property
     def problem(self) -> GraphProblem:
         """The placement problem that the plan solves."""
         return self._program.problem
-
-    @property
-    def budget(self) -> int | None:
-        """Bytes of fast memory that a step may take; None: no limit."""
-        return self.model.budget
 
     @property
     def predicted_seconds(self) -> float:
@@ -1036,22 +1033,6 @@ class PlannedGraph:
         moving = self.moving.intersection(self.persistent_tensors)
         return {s: self.persistent_tensors[s].reserve(None) for s in moving}
 
-    def _begin(self, given: Sequence[Any]) -> Session:
-        """Move parameters to where the plan expects them, and start a run with arguments
-        ``given``."""
-        self.place_parameters()
-        held = self._held_updates()
-        self.model.offload_gradients(self)
-        session = Session(
-            self.backward,
-            self._program,
-            self.traced.tensors(given),
-            self._places(),
-            {i: update.count for i, update in self.updates.items() if i not in held},
-        )
-        self.times = session.times
-        return session
-
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the forward part, or the only one, and return its results."""
         with self.model.lock, torch.no_grad():
@@ -1062,7 +1043,17 @@ class PlannedGraph:
                 self.prepare(arguments)
             program, begun = self._program, time.perf_counter()
             self.model.make_room(program)
-            session = self._begin(arguments)
+            self.place_parameters()
+            held = self._held_updates()
+            self.model.offload_gradients(self)
+            session = Session(
+                self.backward,
+                program,
+                self.traced.tensors(arguments),
+                self._places(),
+                {i: update.count for i, update in self.updates.items() if i not in held},
+            )
+            self.times = session.times
             returned = session.run(0, arguments)
             for one in returned[: self.kept]:
                 if _is_plain(one) and one.untyped_storage().nbytes() >= SMALLEST:
@@ -1184,7 +1175,7 @@ class PlannedGraph:
         results = sum(one.results.bytes(own) for one in others)
         if (
             self.program is not None
-            and self.budget is not None
+            and self.model.budget is not None
             and self.traced.device.type == "cpu"
         ):
             there = (one.grad for one in given if isinstance(one, torch.nn.Parameter))
@@ -1212,6 +1203,6 @@ class PlannedGraph:
         """End a run, and note its times."""
         session.end()
         self.history.note(session.times)
-        if not self._has_run and self.budget is not None:
+        if not self._has_run and self.model.budget is not None:
             return_freed_blocks()  # memory freed by the compiler, and by planning again
         self._has_run = True
