@@ -68,7 +68,7 @@ class DirectFile:
     def __init__(self, name: str, path: str | Path, flags: int) -> None:
         self.name = name
         self._file = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
-        self._close = weakref.finalize(self, os.close, self._file)
+        self.close = weakref.finalize(self, os.close, self._file)  # frees an unlinked file's space
 
     def write(self, memory: memoryview, offset: int) -> None:
         """Write ``memory`` to the file at ``offset`` without the interpreter lock. Raises
@@ -104,10 +104,6 @@ class DirectFile:
                         f"{self.name}: the file ended early: {what} {done} of {len(memory)} bytes"
                     )
                 break
-
-    def close(self) -> None:
-        """Close the file, which frees the space of an unlinked one."""
-        self._close()
 
 
 class SlowFile(DirectFile):
@@ -530,15 +526,11 @@ class CpuMemory:
             to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
         }
         self._free = {False: 0.0, True: 0.0}  # end of each thread's last copy
-        self.link = self._measure_link()
-
-    def _measure_link(self) -> CopyLink:
-        """Measure the bandwidths of both directions with a few copies."""
         probe = max(min(_PROBE, self.file.limit or _PROBE) // PAGE * PAGE, PAGE)
         to_slow, to_fast = (
             probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
         )
-        return CopyLink(to_fast, to_slow, to_fast, to_slow)
+        self.link = CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> Arena:
         """Return an arena of ``bytes`` for a plan."""

@@ -114,8 +114,8 @@ class CallProfiles:
 
         # Calls are equal if operators and types, sizes, strides and memories of operands are.
         operands = call.mapped(anonymous)
-        modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
-        key = getattr(call.target, "signature", call.target), repr(operands), modes
+        threads = torch.get_num_threads()
+        key = getattr(call.target, "signature", call.target), repr(operands), threads
         if key not in self.known:
             self.known[key] = getattr(call.target, "profile", _profile)(call, captured)
         return self.known[key]

@@ -63,8 +63,13 @@ def place_for_runtime(
     for stay in stays:
         left[stay.start : stay.end] -= sequence.sizes[stay.tensor]
     if small and left.min() >= 0:
+        kernels = tuple(
+            replace(kernel, operands=tuple(o for o in kernel.operands if o.tensor not in small))
+            for kernel in sequence.kernels
+        )
+        others = replace(sequence, kernels=kernels)
         with suppress(CapacityError):
-            found = _place(_without(sequence, small), left, mode, keep_between_steps, gap)
+            found = _place(others, left, mode, keep_between_steps, gap)
             return replace(found, stays=(*found.stays, *stays))
     return _place(sequence, limits, mode, keep_between_steps, gap)
 
@@ -79,15 +84,6 @@ def _choose_small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
         if sequence.tensors[t].kind is StoredKind.INTERMEDIATE and sequence.uses[t]:
             chosen.add(t)
     return frozenset(chosen)
-
-
-def _without(sequence: KernelSequence, tensors: frozenset[int]) -> KernelSequence:
-    """Return the sequence without uses of these tensors; tensors keep their indices."""
-    kernels = (
-        replace(kernel, operands=tuple(o for o in kernel.operands if o.tensor not in tensors))
-        for kernel in sequence.kernels
-    )
-    return replace(sequence, kernels=tuple(kernels))
 
 
 def _place(
