@@ -57,7 +57,7 @@ def history_of(graph, steps, beside=0.0):
         times.kernels[:], times.total = kernels, sum(kernels) + beside
         history.note(times)
     program = SimpleNamespace(captured=graph, copies=[], blocking=frozenset())
-    history.adopt_recent_times(graph, program)
+    history.adopt_recent_times(program)
     return history
 
 

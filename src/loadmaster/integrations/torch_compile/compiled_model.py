@@ -721,7 +721,7 @@ class PlannedGraph:
             # On a GPU kernels run asynchronously, so times measured on the host are not theirs.
             due = self.traced.device.type == "cpu" and self.history.due()
             if due:
-                self.history.adopt_recent_times(self.traced, self.program)
+                self.history.adopt_recent_times(self.program)
             if due or self._outdated() or self._files_changed():
                 self.model.make_room(self.program)
                 self._make_plan()
@@ -1017,7 +1017,7 @@ class PlannedGraph:
 
     def refresh_prediction(self) -> None:
         """Update the prediction from the steps measured so far; the plan stays."""
-        self.history.adopt_recent_times(self.traced, self._program)
+        self.history.adopt_recent_times(self._program)
         self._program.problem = self._problem(self.traced, self.surroundings, self.moving)
 
     def _held_updates(self) -> frozenset[int]:

@@ -332,8 +332,11 @@ class Session:
             self, _release, self.memory, self._held, self.pending
         )
         self.slot = self._reserve(program.slow_bytes)
-        mine = {s for s in tensors.keys() & places.keys() if not tensors[s].is_inference()}
-        self._versions = {s: tensors[s]._version for s, *_ in program.kept if s in mine}
+        self._versions = {
+            s: tensors[s]._version
+            for s, *_ in program.kept
+            if s in tensors and not tensors[s].is_inference()
+        }
 
     def streamed_tensor(self, view: View) -> SlowTensor:
         """Return a tensor that stays in slow memory throughout the run."""
@@ -602,13 +605,14 @@ class History:
         self._refine_after = 0
         return True
 
-    def adopt_recent_times(self, traced: Traced, program: ExecutablePlan) -> None:
+    def adopt_recent_times(self, program: ExecutablePlan) -> None:
         """Use the times of recent steps from now on, without the first step of a plan, which
         touches memory for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT_STEPS else 0 :]
         if recent:
-            self._used_steps, self._calls = recent, program.captured.calls
-            self._profile_seconds = np.array([profile.seconds for profile in traced.profiles])
+            ran = program.captured
+            self._used_steps, self._calls = recent, ran.calls
+            self._profile_seconds = np.array([profile.seconds for profile in ran.profiles])
             self._link_of_step = partial(
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
