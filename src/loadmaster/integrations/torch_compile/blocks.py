@@ -130,33 +130,21 @@ class Slices:
             else:
                 out = call.target(*given, **named)
             del given, named
-            for i, value in enumerate(out if isinstance(out, tuple | list) else (out,)):
-                self._put(value, slow[i], made[i], i, (start, length))
-            del out, value
+            outs = out if isinstance(out, tuple | list) else (out,)
+            for value, there, whole, dim in zip(outs, slow, made, self.cut.results, strict=True):
+                if value is None or (dim == WHOLE and start):
+                    continue
+                if there is not None and dim != SUM:
+                    (there if dim == WHOLE else there.narrow(dim, start, length)).write(value)
+                elif whole is not None and dim == SUM and start:
+                    whole.add_(value)
+                elif whole is not None:
+                    (whole if dim < 0 else whole.narrow(dim, start, length)).copy_(value)
+            del out, outs, value
         for there, whole in zip(slow, made, strict=True):
             if there is not None and whole is not None:
                 there.write(whole)
         return tuple(None if there else whole for there, whole in zip(slow, made, strict=True))
-
-    def _put(
-        self,
-        value: Any,
-        there: Any,
-        whole: torch.Tensor | None,
-        i: int,
-        block: tuple[int, int],
-    ) -> None:
-        """Write a block (start, length) of result ``i`` to slow memory ``there``, or to the
-        ``whole`` result in fast memory."""
-        dim, (start, length) = self.cut.results[i], block
-        if value is None or (dim == WHOLE and start):
-            return
-        if there is not None and dim != SUM:
-            (there if dim == WHOLE else there.narrow(dim, start, length)).write(value)
-        elif whole is not None and dim == SUM and start:
-            whole.add_(value)
-        elif whole is not None:
-            (whole if dim < 0 else whole.narrow(dim, start, length)).copy_(value)
 
     def _operands(self, block: tuple[int, int] | None, arguments: Any, keywords: Any) -> Any:
         """Return the arguments and keywords with operands of one block (start, length) in fast

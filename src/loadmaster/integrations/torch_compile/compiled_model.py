@@ -675,7 +675,7 @@ class PlannedGraph:
         model: CompiledModel,
         graphs: list[torch.fx.GraphModule],
         kept: int | None,
-        shapes: Any = None,
+        shapes: Any,
     ) -> None:
         self.model, self.graphs, self.kept, self.shapes = model, graphs, kept, shapes
         self.name = f"graph {len(model.plans)}"

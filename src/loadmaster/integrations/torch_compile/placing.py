@@ -470,8 +470,8 @@ class GraphSearch:
     movable: frozenset[int]
     mode: Mode
     offload_idle: bool
-    objects: int = 0
-    provisional: bool = False
+    objects: int
+    provisional: bool
 
     @cached_property
     def unmoved(self) -> Placed:
