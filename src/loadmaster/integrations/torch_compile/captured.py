@@ -233,8 +233,7 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
             {"device": torch.device("cpu")},
             name=RUN,
         )
-    known = [value for node in forward.graph.nodes if (value := node.meta.get("val")) is not None]
-    mode = detect_fake_mode(known)
+    mode = detect_fake_mode([node.meta.get("val") for node in forward.graph.nodes])
     assert mode is not None
     with mode:
         run.meta["val"] = torch.empty(0, device="cpu")

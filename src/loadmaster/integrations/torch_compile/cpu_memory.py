@@ -536,10 +536,10 @@ class CpuMemory:
         """Return an arena of ``bytes`` for a plan."""
         return Arena(bytes)
 
-    def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript | None:
+    def script(self, grants: list[tuple[int, int]]) -> _native.AllocationScript | None:
         """Return a script that makes a kernel allocate (bytes, offset) ``grants`` in order; None if
         our allocator is not installed."""
-        return _native.AllocationScript(list(grants)) if self._places_results else None
+        return _native.AllocationScript(grants) if self._places_results else None
 
     def copy(self, arena: Any, copy: ArenaCopy) -> Wait:
         """Start a copy in the thread of its direction, after earlier copies of that direction."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import mmap
 import time
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -103,7 +102,7 @@ class CudaMemory:
         """Return an arena of ``bytes`` for a plan."""
         return CudaArena(self.device, bytes)
 
-    def script(self, grants: Sequence[tuple[int, int]]) -> None:
+    def script(self, grants: list[tuple[int, int]]) -> None:
         """Return None: PyTorch's allocator for CUDA takes no addresses."""
 
     def reserve(self, bytes: int) -> int:

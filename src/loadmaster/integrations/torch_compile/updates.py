@@ -399,7 +399,12 @@ class Updates:
     def is_left(self, parameter: Tensor) -> bool:
         """Return whether a parameter is left to the optimizer's own step; also if hooks read its
         gradient."""
-        return id(parameter) in self.left or _has_hooks(parameter) or has_pre_hooks(self.optimizer)
+        return bool(
+            id(parameter) in self.left
+            or parameter._backward_hooks
+            or getattr(parameter, "_post_accumulate_grad_hooks", None)
+            or has_pre_hooks(self.optimizer)
+        )
 
     def wanted(self) -> set[int]:
         """Return the parameters (by ``id``) that backward passes may update."""
@@ -497,13 +502,6 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
             storages[view.storage] = replace(storage, owner=Owner.PLAN)
     parts = first, replace(second, end=len(calls), returned=returned)
     return replace(traced, storages=storages, calls=calls, parts=parts)
-
-
-def _has_hooks(parameter: Tensor) -> bool:
-    """Whether a parameter has hooks on its gradient."""
-    return bool(parameter._backward_hooks) or bool(
-        getattr(parameter, "_post_accumulate_grad_hooks", None)
-    )
 
 
 def _state_key(kind: Any, parameter: Tensor) -> tuple[Any, ...]:
