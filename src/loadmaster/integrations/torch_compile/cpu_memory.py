@@ -347,8 +347,7 @@ class Arena(FastArena):
     def __init__(self, bytes: int) -> None:
         self.bytes = max(pages(bytes), mmap.PAGESIZE)
         self._map = large_pages(self.bytes)
-        self._anchor = ctypes.c_char.from_buffer(self._map)
-        self.base = ctypes.addressof(self._anchor)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._memory = memoryview(self._map)
         _native.add_arena(self.base, self.bytes)
 
@@ -365,7 +364,6 @@ class Arena(FastArena):
         """Unmap the memory."""
         _native.remove_arena(self.base)
         self._memory.release()
-        del self._anchor
         with contextlib.suppress(BufferError):
             self._map.close()
 

@@ -50,8 +50,7 @@ class FileRegion:
         self.file, self.bytes = file, pages(count)
         self.slot = file.reserve(self.bytes)
         self.map = file.mapped(self.slot, self.bytes)
-        self._anchor = ctypes.c_char.from_buffer(self.map)
-        self.address = ctypes.addressof(self._anchor)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
 
     def forget(self, changed: bool) -> None:
         """Drop the region from the page cache; if ``changed``, write it to the disk first."""

@@ -580,7 +580,7 @@ class AlternatingRuns:
             raise ModelError(f"the module fails with its inputs: {error_text(error)}") from error
 
     def results(self, variant: Variant) -> list[Tensor]:
-        """Return the results of a variant; see `Workload.results`."""
+        """Return the results of a variant; see `MeasuredModule.results`."""
         self.restore_parameters(variant)
         return self.work.results(variant, self._start)
 
