@@ -39,7 +39,6 @@ from loadmaster.integrations.torch_compile.captured import (
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
-    DeviceMemory,
     FastArena,
     FilePlace,
     return_freed_blocks,
@@ -59,6 +58,7 @@ from loadmaster.integrations.torch_compile.persistent import (
     can_offload,
 )
 from loadmaster.integrations.torch_compile.placing import (
+    DeviceMemory,
     GraphProblem,
     GraphSearch,
     Placed,

@@ -45,7 +45,6 @@ from loadmaster.integrations.torch_compile.captured import View, at_address, on_
 from loadmaster.placement.sequence import CopyLink
 
 if TYPE_CHECKING:
-    from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
     from loadmaster.workloads.graph import Graph
 
 PAGE = 4096
@@ -323,10 +322,6 @@ class FastArena:
     def drop(self, start: int = 0) -> None:
         """Free the memory from ``start`` on until its next use, if the device can; its contents are
         lost."""
-
-
-DeviceMemory: TypeAlias = "CpuMemory | CudaMemory"
-"""Fast and slow memory of one budget."""
 
 
 def large_pages(bytes: int) -> mmap.mmap:

@@ -32,7 +32,6 @@ from loadmaster.integrations.torch_compile.captured import (
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
     ArenaCopy,
-    DeviceMemory,
     FilePlace,
     Wait,
     free_library_buffers,
@@ -40,7 +39,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
 )
 from loadmaster.integrations.torch_compile.kernel_profile import UNPLANNED, Allocated
 from loadmaster.integrations.torch_compile.persistent import FileRegion
-from loadmaster.integrations.torch_compile.placing import Placed
+from loadmaster.integrations.torch_compile.placing import DeviceMemory, Placed
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Traced, Update
 from loadmaster.placement.decisions import TensorPlacement

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Owner, views
-from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
+from loadmaster.integrations.torch_compile.cpu_memory import CpuMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, all_fast, fast_bytes
@@ -38,6 +38,11 @@ from loadmaster.placement.sequence import (
 )
 from loadmaster.placement.timing import time_moves
 
+if TYPE_CHECKING:
+    from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
+
+DeviceMemory: TypeAlias = "CpuMemory | CudaMemory"
+"""Fast and slow memory of one budget."""
 _SMALL, _SMALL_SHARE = 64 << 10, 0.02
 """Most bytes of an intermediate tensor that never moves, and the share of the fast memory that all
 of these may take. Starting a copy and waiting for its thread takes at least 0.2 ms, in which a disk

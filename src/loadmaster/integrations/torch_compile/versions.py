@@ -13,9 +13,9 @@ import torch
 
 from loadmaster.core.arrays import Ints
 from loadmaster.integrations.torch_compile.captured import Call, View, map_views, views
-from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
+from loadmaster.integrations.torch_compile.placing import DeviceMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 
 aten: Any = torch.ops.aten
