@@ -524,7 +524,7 @@ def map_views(function: Callable[[View], Any], values: Any) -> Any:
 
 def views(values: Any) -> Iterator[View]:
     """Iterate over all views in nested arguments."""
-    return (leaf for leaf in tree_leaves(values, is_leaf=is_view) if isinstance(leaf, View))
+    return filter(is_view, tree_leaves(values, is_leaf=is_view))
 
 
 def _uses(

@@ -564,9 +564,7 @@ class CompiledModel:
         """Return the `Updates` for calls of an optimizer's own step; they live as long as the
         optimizer."""
         updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
-        if self not in updates:
-            updates[self] = Updates(optimizer)
-        found: Updates = updates[self]
+        found: Updates = updates.setdefault(self, Updates(optimizer))
         return found
 
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
@@ -948,10 +946,9 @@ class PlannedGraph:
 
     def place_parameters(self) -> None:
         """Offload or reload parameters, buffers and optimizer state as the plan expects."""
-        if self.program is not None:
-            self.model.persistent.place(
-                (one, s in self.moving) for s, one in self.persistent_tensors.items()
-            )
+        self.model.persistent.place(
+            (one, s in self.moving) for s, one in self.persistent_tensors.items()
+        )
 
     @property
     def _program(self) -> ExecutablePlan:
@@ -979,8 +976,8 @@ class PlannedGraph:
 
     @property
     def placed_peak(self) -> int:
-        """Peak in bytes of fast memory under the plan; 0 without one."""
-        return 0 if self.program is None else self.program.placed.peak
+        """Peak in bytes of fast memory under the plan."""
+        return self._program.placed.peak
 
     @property
     def kernels_in_blocks(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,10 +47,10 @@ class SavedToFile:
         if isinstance(packed, torch.Tensor):
             return packed
         slow, stride = packed
-        dense = slow.read()
+        dense: torch.Tensor = slow.read()
         self.file.release(slow.start, pages(dense.nbytes))
         if dense.stride() == stride:
-            return cast(torch.Tensor, dense)
+            return dense
         return torch.empty_strided(dense.shape, stride, dtype=dense.dtype).copy_(dense)
 
 
