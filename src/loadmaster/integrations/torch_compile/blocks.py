@@ -334,7 +334,7 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
     found: list[tuple[int, Slices]] = []
     for most in (room,) if product else (room, _RELAXATION * room):
         ways = (_slices(call, cut, streamed, room, most) for cut in cuts_of(call))
-        made = [(*_transfers(call, way, streamed), way) for way in ways if way is not None]
+        made = ((*_transfers(call, way, streamed), way) for way in ways if way is not None)
         found = found or [(cost, way) for cost, number, way in made if number <= _MOST_TRANSFERS]
     if product or not found:
         found += _nested(call, streamed, room)

@@ -733,9 +733,8 @@ class PlannedGraph:
             traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
             update.sync_from_optimizer()
-        self.memory = model.memory(
-            traced.device
-        )  # installs the allocator, which records allocations
+        # Installs the allocator, which records allocations.
+        self.memory = model.memory(traced.device)
         model.clear_arenas()
         large = {
             s
