@@ -36,6 +36,7 @@ OPTIONS = {
     "TRANSPOSE": 26,
     "MEAN": 27,
     "SUB": 28,
+    "STRIDED_SLICE": 32,
     "ARG_MAX": 40,
     "ARG_MIN": 57,
     "RESIZE_NEAREST_NEIGHBOR": 74,

@@ -120,6 +120,26 @@ def test_a_batch_of_matrix_products_may_be_transposed():
     assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
 
 
+def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_not_known():
+    def sliced(kind, starts, others, result, options):
+        model, main = started()
+        starts = main.ints(*starts) if starts else main.input("4", "int32")
+        operands = [main.input("1x16x8x4"), starts, *(main.ints(*each) for each in others)]
+        main.outputs = [main.out(kind, operands, result, options)]
+        return graph_of(model).ops[0]
+
+    ends, steps = (1, 16, 8, 4), (1, 3, 2, 1)
+    strided = sliced("STRIDED_SLICE", (0, 2, 5, 0), (ends, steps), "1x5x4x4", {0: 4})
+    # A bit of the first mask leaves the start of the third dimension open.
+    assert operand_box(strided.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends) == (
+        *((0, 1), (5, 9)),
+        *((4, 5), (0, 4)),
+    )
+    assert not sliced("SLICE", (), ((1, 5, 4, 4),), "1x5x4x4", None).axes
+    added = sliced("STRIDED_SLICE", (0, 0, 2, 0), (ends, (1, 1, 1, 1)), "1x16x6x4", {3: 2, 4: 1})
+    assert not added.axes
+
+
 def lstm(main, steps, width, cells):
     """Time first, four gates, no peepholes and no projection."""
     x = main.input((steps, 2, width), name="x")

@@ -261,11 +261,11 @@ def _slice_division(node: Node) -> Division:
     """Division of Slice: a piece needs the range from its first to its last element; with negative
     steps, the whole dimension."""
     rank, data = node.rank, node.shape(0)
-    starts = node.integers("starts", 1) or []
-    axes = node.integers("axes", 3) or list(range(len(starts)))
+    starts = node.integers("starts", 1)
+    axes = node.integers("axes", 3) or list(range(len(starts or ())))
     steps = node.integers("steps", 4) or [1] * len(axes)
     unknown = any(value and value.data is None for value in node.inputs[1:])
-    if unknown or not len(starts) == len(axes) == len(steps):
+    if unknown or starts is None or not len(starts) == len(axes) == len(steps):
         return WHOLE
     windows = list(identity(rank))
     for axis, start, step in zip(axes, starts, steps, strict=True):

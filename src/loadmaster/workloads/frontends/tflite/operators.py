@@ -413,21 +413,18 @@ def _pad(call: OperatorCall) -> OperatorCall:
 def _strided_slice(call: OperatorCall) -> OperatorCall:
     """Return Slice; masks leave a start or an end open, and add or remove dimensions."""
     starts, steps = call.numbers(1), call.numbers(3)
-    begin, _, ellipsis, added, removed = map(call.option, range(5))
+    begin, _, *others = map(call.option, range(5))
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
-    plain = not (ellipsis or added or removed) and all(step == 1 for step in steps)
-    return _slice_from(
-        call,
-        [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)] if plain else None,
-    )
+    masked = [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)]
+    return _slice_from(call, None if any(others) else masked, steps=steps)
 
 
-def _slice_from(call: OperatorCall, starts: list[int] | None) -> OperatorCall:
+def _slice_from(call: OperatorCall, starts: list[int] | None, **more: Any) -> OperatorCall:
     """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
     ranks = len(call.operand(0).shape), call.rank
     known = starts is not None and ranks == (len(starts),) * 2
-    return _like("Slice", call, 0, **({"starts": starts} if known else {}))
+    return _like("Slice", call, 0, **({"starts": starts, **more} if known else {}))
 
 
 _rule("TRANSPOSE", _transposition)
