@@ -262,7 +262,6 @@ def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides
         "allocation.",
         "placement.",
         "planning.joint.",
-        "planning.eviction.",
         "planning.packing",
         "planning.planner",
     )

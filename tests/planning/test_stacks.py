@@ -21,8 +21,7 @@ from loadmaster.planning.cutting.band_cuts import (
     stacked,
     stacks_of_bands,
 )
-from loadmaster.planning.cutting.banding import AxisView, Stack
-from loadmaster.planning.cutting.way_costs import way_costs
+from loadmaster.planning.cutting.banding import AxisView, Stack, way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 

@@ -562,7 +562,7 @@ def test_what_is_kept_is_known_by_all_code_of_the_package():
         "planner.py",
         "units.py",
         "maestro.py",
-        "eviction.py",
+        "packing.py",
         Path(_native.__file__).name,
     } <= names
 

@@ -21,12 +21,11 @@ from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
-from loadmaster.planning.eviction import evict, worth_of_stays
 from loadmaster.planning.goal import Goal, refusal, require_room
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import ENERGY_ONLY
-from loadmaster.planning.packing import PackingCache, Stays
+from loadmaster.planning.packing import PackingCache, Stays, evict, worth_of_stays
 from loadmaster.targets.hardware import Target, core_places
 from loadmaster.workloads.job import Workload
 

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import AxisView, Stack
+from loadmaster.planning.cutting.banding import AxisView, Stack, way_costs
 from loadmaster.planning.cutting.choice import alive_between
-from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork

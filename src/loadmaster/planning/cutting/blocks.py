@@ -13,9 +13,9 @@ import numpy as np
 from loadmaster.core.arrays import Floats, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.nests import WEIGHTS_STREAMED
+from loadmaster.planning.cutting.banding import until_all_end
 from loadmaster.planning.cutting.choice import ROOM
 from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
-from loadmaster.planning.cutting.way_costs import until_all_end
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.job import operand_bytes
