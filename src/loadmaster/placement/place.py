@@ -19,8 +19,8 @@ import numpy as np
 from loadmaster.allocation.allocate import aligned, allocate, solve
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
-from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arguments import require_known, validate_arguments
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.core.progress import (
@@ -33,12 +33,19 @@ from loadmaster.core.progress import (
 )
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
-from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import Mode, TensorPlacement, blocks_of, fast_bytes
 from loadmaster.placement.sequence import KernelSequence, least_bytes
-from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
+from loadmaster.placement.strategies.registry import (
+    AUTO,
+    ENGINES,
+    IN_HARDWARE,
+    PLACING,
+    PROGRAM,
+    baseline,
+    baseline_names,
+)
 from loadmaster.placement.timing import MovementTimeline, time_moves
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
@@ -103,10 +110,10 @@ def place(
     PlacementError
         If the strategy cannot handle the mode or the sequence.
     """
-    chosen = checked_mode(mode)
+    chosen = _checked_mode(mode)
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
-    check_arguments(fast, strategy, gap, time_limit)
+    _check_arguments(fast, strategy, gap, time_limit)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
@@ -371,3 +378,28 @@ class _Placer:
             counters=first.counters,
             division=found.division,
         )
+
+
+def _checked_mode(mode: Mode | str) -> Mode:
+    """The mode of this name."""
+    require_known("mode", mode, [each.value for each in Mode], PlacementError)
+    return Mode(mode)
+
+
+def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None) -> None:
+    """Refuse what makes no sense."""
+    if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
+        raise PlacementError(
+            f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62"
+        )
+    strategies = (*ENGINES, *PLACING.names)
+    if strategy in IN_HARDWARE.names:
+        raise PlacementError(
+            f"strategy {strategy!r} is what hardware does by itself: others are compared with it,"
+            f" and it places nothing: choose from {', '.join(strategies)}"
+        )
+    require_known("strategy", strategy, strategies, PlacementError)
+    if gap is not None and not 0 <= gap < math.inf:
+        raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
+    if time_limit is not None and not 0 < time_limit < math.inf:
+        raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
