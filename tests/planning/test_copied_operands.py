@@ -1,6 +1,8 @@
 """Machines whose cores cannot use main memory: several cores, and jobs that only fit into the fast
 memory in pieces."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -20,6 +22,7 @@ from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.goal import require_room
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.packing import Stays, most_alive
+from loadmaster.targets.hardware import CopyEngine
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
@@ -61,6 +64,22 @@ def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited():
     assert spans[1] < 0.7 * spans[0]
     plan = verified([residual_chain(1)], copying(2), mini_batches=2, periods={"chain": 1e-3})
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("cut", ["auto", "none"])
+def test_copies_that_run_one_at_a_time_bound_the_makespan(cut):
+    machine = copying(2, 2**20)
+    rates = (2e8, 1e8)
+    slow = replace(machine, copy=CopyEngine(rates, rates))
+    plan = verified([convolutions()], slow, cut=cut)
+    crossing = [
+        sum(each.bytes for each in plan.tensors if is_needed(each))
+        for is_needed in (lambda each: each.is_output, lambda each: not each.producer)
+    ]
+    least = sum(size / rate for size, rate in zip(crossing, rates, strict=True))
+    assert plan.metrics.makespan.lower_bound >= 0.999 * least
+    assert plan.metrics.makespan.value < 1.1 * least
+    assert not lm.verify_against(plan, [convolutions()], slow)
 
 
 @pytest.mark.parametrize(("channels", "rows", "room"), [(16, 20, 3584), (8, 28, 4736)])

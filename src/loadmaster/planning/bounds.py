@@ -53,7 +53,7 @@ def makespan_bound(
     )
     bounds = [
         (path, "critical path"),
-        (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}"),
+        (evaluate(needs, main_only(needs)), traffic_name(target)),
     ]
     bounds.append((evaluate(needs, needs.multipliers), "work and traffic"))
     crowded, crowded_bytes = _excess_traffic(tensors, table, target)
@@ -69,7 +69,7 @@ def makespan_bound(
     return MakespanBound(value, limit, needs.main_bytes + crowded_bytes, terms)
 
 
-def divisible_bound(needs: Needs, main: str) -> MakespanBound:
+def divisible_bound(needs: Needs, traffic: str) -> MakespanBound:
     """The linear program for jobs that may be cut, from the needs of :func:`divisible_needs`.
 
     There is no critical path, and no tensor is too large for the fast memory: see
@@ -77,7 +77,7 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     """
     program = evaluate(needs, needs.multipliers)
     terms = [
-        (f"traffic of {main}", evaluate(needs, main_only(needs))),
+        (traffic, evaluate(needs, main_only(needs))),
         ("arithmetic over all cores", evaluate(needs, needs.without_links.multipliers)),
         ("work and traffic, for all cuts", program),
     ]
@@ -111,21 +111,31 @@ def divisible_needs(
     share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
     link = [_link_time(table, memory, share) for memory in target.memories]
     outbound = int(sizes[activation & output].sum())
-    fixed = int(
-        _fine(
-            np.array(
-                int(inbound.sum()) / target.main.read_bandwidth
-                + outbound / target.main.write_bandwidth
-            )
-        )
-    )
     return Needs(
         _fine(table.compute),
         link,
         np.zeros_like(link[0][:, :, 0]),
-        fixed,
+        _compulsory_time(target, int(inbound.sum()), outbound),
         int(inbound.sum()) + outbound,
     )
+
+
+def _compulsory_time(target: Target, inbound: int, outbound: int) -> int:
+    """Time of the main link for the bytes that must come in and go out. Where operands must be
+    copied, it is used by copies alone, which run one at a time and as fast as the copy engine
+    can."""
+    into, out = target.main.read_bandwidth, target.main.write_bandwidth
+    if not target.main.in_place and target.copy is not None:
+        to_main, to_fast = map(max, target.copy.blocking, target.copy.overlapping)
+        into = min(into, to_fast, target.near.write_bandwidth)
+        out = min(out, to_main, target.near.read_bandwidth)
+    return int(_fine(np.array(inbound / into + outbound / out)))
+
+
+def traffic_name(target: Target) -> str:
+    """Name the bound of the main link's time."""
+    what = "traffic of" if target.main.in_place else "copies from and to"
+    return f"{what} {target.main.name}"
 
 
 def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Ints) -> Floats:
@@ -265,7 +275,7 @@ def _needs(
     forced = _link_time(table, target.main, (accesses & ~free).astype(np.float64)).sum(axis=2)
     inbound = int(compulsory.sum())
     outbound = int(sizes[activation & output].sum())
-    fixed = int(_fine(np.array(target.main.link_seconds(inbound, outbound))))
+    fixed = _compulsory_time(target, inbound, outbound)
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
     core = (
         whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12)))

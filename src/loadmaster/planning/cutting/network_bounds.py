@@ -22,6 +22,7 @@ from loadmaster.planning.bounds import (
     goal_bounds,
     inbound_bytes,
     main_only,
+    traffic_name,
 )
 from loadmaster.planning.cutting.precedence import (
     MOST_OPERATORS,
@@ -156,7 +157,7 @@ def network_bounds(
         """Return the greater of the resource bound and the longest chain of operators, whatever the
         cuts."""
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
-        bound = divisible_bound(needs, target.main.name)
+        bound = divisible_bound(needs, traffic_name(target))
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
         chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
