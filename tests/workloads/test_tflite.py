@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.efforts import verified
 from tests.support.fuzzing import FUZZ
+from tests.support.networks import npu
 from tests.support.onnx_builder import classes, complaint, sizes
 from tests.support.onnx_builder import graph_of as onnx_graph_of
 from tests.support.tflite_models import Model, b, graph_of, i, one_operator, started
 from tests.support.tflite_random import random_model
 
+import loadmaster as lm
 from loadmaster.core.errors import LoadmasterError, ModelError
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.flatbuffer_writer import Number, Numbers
@@ -108,8 +111,39 @@ def test_a_fully_connected_layer_is_a_matrix_product_of_rows():
     flat = graph_of(one_operator("FULLY_CONNECTED", "3x20", "7x20 7", "3x7", {})).ops[0]
     assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
     assert flat.nests[0].loops == ("y", "channels")
+    kept = graph_of(one_operator("FULLY_CONNECTED", "2x3x20", "7x20 7", "2x3x7", {})).ops[0]
+    assert (kept.nests[0].y, kept.macs) == (6, 840)
+    box = ((1, 2), (0, 2), (3, 5))
+    x, weight, bias = (access.windows for access in kept.reads)
+    assert operand_box(x, box, (2, 3, 20)) == ((1, 2), (0, 2), (0, 20))
+    assert operand_box(weight, box, (7, 20)) == ((3, 5), (0, 20))
+    assert operand_box(bias, box, (7,)) == ((3, 5),)
+    # Of operands whose rows lie in several dimensions all is read.
     merged = graph_of(one_operator("FULLY_CONNECTED", "2x4x5", "7x20 7", "2x7", {})).ops[0]
-    assert (merged.macs, merged.axes) == (280, ())
+    assert (merged.macs, merged.axes) == (280, (0, 1))
+    x, weight, _ = (access.windows for access in merged.reads)
+    assert (x, operand_box(weight, box[1:], (7, 20))) == ((), ((3, 5), (0, 20)))
+
+
+@pytest.mark.parametrize(("rows", "more"), [(24, 72), (33, 257), (7, 224), (61, 121)])
+@pytest.mark.parametrize(("centred", "aligned"), [(0, 0), (1, 0), (0, 1)])
+def test_integer_kernels_between_neighbours_count_positions_in_fixed_point(
+    rows, more, centred, aligned
+):
+    model, main = started()
+    x = main.input((1, rows, 1, 1), "int8")
+    options = {2: aligned, 3: centred}
+    shape = (1, more, 1, 1)
+    main.outputs = [main.out("RESIZE_BILINEAR", [x, main.ints(more, 1)], shape, options)]
+    windows = graph_of(model).ops[0].reads[0].windows
+    step = (1024 * (rows - aligned) + (more - aligned) // 2) // (more - aligned)
+    for row in range(more):
+        at = row * step + (step // 2 - 512 if centred else 0)
+        first, last = max(0, at // 1024), min(rows - 1, max(0, -(-at // 1024)))
+        box = ((0, 1), (row, row + 1), (0, 1), (0, 1))
+        _, (low, high), *_ = operand_box(windows, box, (1, rows, 1, 1))
+        assert low <= first
+        assert last < high <= last + 3
 
 
 def test_a_batch_of_matrix_products_may_be_transposed():
@@ -163,6 +197,19 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
     assert {nest.repeats for nest in op.nests} == {1, 6}
     assert [access.tensor for access in op.writes] == ["result", "out state", "cell state"]
     assert {"out state", "cell state"} <= {access.tensor for access in op.reads}
+
+
+def test_a_second_input_of_a_recurrent_cell_has_products_of_its_own():
+    model, main = started()
+    weights = [[main.tensor((7, width), data=1) for width in (10, 7, 5)] for _ in "fb"]
+    biases = [main.tensor((7,), data=1) for _ in "fb"]
+    states = [main.tensor((2, 7), variable=True) for _ in "fb"]
+    operands = [main.input((2, 6, 10), name="x")]
+    for (inner, recurrent, _), *own in zip(weights, biases, states, strict=True):
+        operands += [inner, recurrent, *own]
+    operands += [main.input((2, 6, 5)), weights[0][2], weights[1][2]]
+    main.outputs = [main.out("BIDIRECTIONAL_SEQUENCE_RNN", operands, (2, 6, 7))]
+    assert graph_of(model).ops[0].macs == 2 * 6 * 2 * 7 * (10 + 7 + 5)
 
 
 def test_views_and_constants_cost_nothing():
@@ -358,6 +405,34 @@ def test_handles_of_variables_cost_nothing():
     graph = graph_of(model)
     assert classes(graph) == "shape movement"
     assert not graph.unknown_ops
+
+
+@pytest.mark.parametrize("reads_first", [False, True])
+def test_reads_and_assignments_of_a_variable_keep_their_order(reads_first):
+    model, main = started()
+    names = {0: "", 1: "state"}
+    x = main.input("1x4x4x8")
+    initial = model.subgraph()
+    handle = initial.out("VAR_HANDLE", [], "1", names, dtype="resource")
+    zeros = initial.tensor("1x4x4x8", "float32", 0)
+    initial.op("ASSIGN_VARIABLE", [handle, zeros], [], {})
+    main.op("CALL_ONCE", [], [], {0: 1})
+    handles = [main.out("VAR_HANDLE", [], "1", names, dtype="resource") for _ in "ra"]
+
+    def read():
+        return main.out("READ_VARIABLE", handles[:1], "1x4x4x8", {})
+
+    old = read() if reads_first else None
+    made = main.conv(main.conv(x, 64), 8)
+    main.op("ASSIGN_VARIABLE", [handles[1], made], [], {})
+    main.outputs = [main.conv(old if reads_first else read(), 8)]
+    jobs = {job.kind: job for job in lm.lower([graph_of(model)], npu()).jobs}
+    reader, writer = jobs["READ_VARIABLE"], jobs["ASSIGN_VARIABLE"]
+    (written,) = (operand.tensor for operand in writer.writes)
+    assert (reader.reads[0].tensor == written) != reads_first
+    assert "CALL_ONCE" not in jobs
+    plan = verified([graph_of(model)], npu())
+    assert written in {tensor.name for tensor in plan.tensors if tensor.is_output}
 
 
 def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):

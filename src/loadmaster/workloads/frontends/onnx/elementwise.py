@@ -481,6 +481,12 @@ def _position(
     mode = _attribute(node, "coordinate_transformation_mode", "half_pixel", "asymmetric")
     if after == 1 and mode in ("pytorch_half_pixel", "align_corners"):
         return Fraction(0), Fraction(0)
+    if node.attrs.get("fixed_point"):
+        # Integer kernels of `.tflite` files count positions in 1/1024.
+        aligned = mode == "align_corners"
+        step = (1024 * (before - aligned) + (after - aligned) // 2) // (after - aligned)
+        offset = step // 2 - 512 if mode == "half_pixel" else 0
+        return Fraction(step, 1024), Fraction(offset, 1024)
     if mode == "align_corners":
         # Implementations differ in which corner it is that they align.
         fits = scale * before == after

@@ -133,6 +133,8 @@ class _TfliteWalk(WalkedNetwork):
         self._model, self._precision = model, precision
         self._weights: dict[int, tuple[Value, ...]] = {}
         self._variables: set[str] = set()
+        self._contents: dict[object, Value] = {}
+        self._names_of: dict[str, tuple[str, str]] = {}
         self._main = main = _with_branches(model)
         self._entries = main.tensors
         self._written = {index for operator in main.operators for index in operator.outputs}
@@ -251,16 +253,35 @@ class _TfliteWalk(WalkedNetwork):
                 inner = self._model.subgraphs[body].operators
                 self.subgraph_ops.update(each.kind for each in inner)
                 found += self._weights_of(body)
-            return VisitedNode(call, Work(OpClass.CONTROL_FLOW), tuple(found))
+            # What is run once is run before the first inference that is planned.
+            once = operator.kind == "CALL_ONCE"
+            work = Work(OpClass.SHAPE if once else OpClass.CONTROL_FLOW)
+            return VisitedNode(call, work, () if once else tuple(found))
         if (recurrent := recurrent_work(call)) is not None:
             # Its states are updated in place.
             inputs = (value for value in call.inputs if value and value.name in self._variables)
             return VisitedNode(replace(call, outputs=(*call.outputs, *inputs)), recurrent)
+        if call.kind == "VAR_HANDLE" and call.options:
+            self._names_of[call.result.name] = (call.options.text(0), call.options.text(1))
+        elif call.kind == "READ_VARIABLE":
+            call = replace(call, inputs=(self._content(call.operand(0), call.result),))
+        elif call.kind == "ASSIGN_VARIABLE":
+            handle, given = call.operand(0), call.operand(1)
+            call = replace(call, inputs=(given,), outputs=(self._content(handle, given),))
         meaning = meaning_of(call) if call.outputs else None
         if meaning is not None:
             return _translated_step(call, meaning)
-        assigns = call.kind == "ASSIGN_VARIABLE"
-        return VisitedNode(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
+        return VisitedNode(call, Work(OpClass.UNKNOWN))
+
+    def _content(self, handle: Value, like: Value) -> Value:
+        """Return the tensor that a resource variable holds: it is there from the start, and each
+        assignment updates it in place."""
+        key = self._names_of.get(handle.name, handle.name)
+        if key not in self._contents:
+            name = free_name(f"{handle.name}/content", self.values, self.names)
+            found = Value(name, like.shape, like.dtype, like.stored, TensorKind.WEIGHT)
+            self._contents[key] = self.add(found)
+        return self._contents[key]
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
         """Return the constants of a subgraph, which all operators that run it share, added to the

@@ -188,7 +188,6 @@ BY_ELEMENT = _table(
 """Operators with the same operands in the same order, whose operands are broadcast."""
 _ALIKE = BY_ELEMENT | _table(
     f"""
-    Cast BITCAST
     ConstantOfShape FILL
     CumSum CUMSUM
     Expand BROADCAST_TO
@@ -203,13 +202,17 @@ _ALIKE = BY_ELEMENT | _table(
     Softmax SOFTMAX
     Tile TILE
     {_REDUCES} TOPK_V2
-    {_MOVES} REVERSE_SEQUENCE PACK DYNAMIC_UPDATE_SLICE READ_VARIABLE
+    {_MOVES} REVERSE_SEQUENCE PACK DYNAMIC_UPDATE_SLICE READ_VARIABLE ASSIGN_VARIABLE
     """
 )
 """All operators with the same operands in the same order."""
 _RULES |= {kind: partial(_like, alike) for kind, alike in _ALIKE.items()}
 
 _rule("RESHAPE SQUEEZE EXPAND_DIMS", lambda call: _like("Reshape", call, 0))
+_rule(
+    "BITCAST",
+    lambda call: _like("Cast" if call.operand(0).shape == call.result.shape else _MOVES, call, 0),
+)
 # The other operands are axes and sizes.
 _rule("REVERSE_V2 SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND", lambda call: _like(_MOVES, call, 0))
 _rule("SPLIT", lambda call: _like("Split", call, 1))
@@ -307,10 +310,10 @@ def _fully_connected(call: OperatorCall) -> OperatorCall:
         )
     columns, inner = weight.shape
     rows = data.count // max(1, inner)
-    flat = data.shape == (rows, inner) and result.shape == (rows, columns)
-    if not flat:
+    if data.shape[-1:] != (inner,) or result.shape != (*data.shape[:-1], columns):
         data = replace(data, shape=(rows, inner), order=())
-        result = replace(result, shape=(rows, columns), order=())
+        if result.shape != (rows, columns):
+            result = replace(result, shape=(rows, columns), order=())
     return call.like("Gemm", (data, weight, call.optional(2)), result, transB=1)
 
 
@@ -388,7 +391,13 @@ def _nearest(call: OperatorCall) -> OperatorCall:
     return _resize(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
 
 
-_rule("RESIZE_BILINEAR", partial(_resize, 2, "half_pixel", mode="linear"))
+def _bilinear(call: OperatorCall) -> OperatorCall:
+    """Return the ONNX Resize between neighbours that an operator is like."""
+    fixed = call.operand(0).dtype in ("int8", "int16")
+    return _resize(2, "half_pixel", call, mode="linear", fixed_point=fixed)
+
+
+_rule("RESIZE_BILINEAR", _bilinear)
 _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 
@@ -447,9 +456,15 @@ def recurrent_work(call: OperatorCall) -> Work | None:
     if call.kind == "LSTM" and len(call.inputs) == _BASIC_CELL:
         return _cell(call, (), (2,), False)
     *positions, field = _CELLS[call.kind]
-    whole, stepwise = (tuple(map(int, text.split(","))) for text in positions)
+    whole, stepwise = map(_numbers, positions)
     time_major = field != "-" and bool(call.option(int(field), code="b"))
     return _cell(call, whole, stepwise, time_major)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers that a text lists, as in ``"1-4,16"``."""
+    spans = (part.split("-") for part in text.split(","))
+    return tuple(number for span in spans for number in range(int(span[0]), int(span[-1]) + 1))
 
 
 def _cell(
@@ -508,12 +523,12 @@ def _singular_value(call: OperatorCall) -> Work:
 
 
 _CELLS_TEXT = """
-    LSTM 1,2,3,4 5,6,7,8,16 -
-    UNIDIRECTIONAL_SEQUENCE_LSTM 1,2,3,4 5,6,7,8,16 3
-    BIDIRECTIONAL_SEQUENCE_LSTM 1,2,3,4,18,19,20,21 5,6,7,8,16,22,23,24,25,33 4
+    LSTM 1-4 5-8,16 -
+    UNIDIRECTIONAL_SEQUENCE_LSTM 1-4 5-8,16 3
+    BIDIRECTIONAL_SEQUENCE_LSTM 1-4,18-21,40-47 5-8,16,22-25,33 4
     RNN 1 2 -
     UNIDIRECTIONAL_SEQUENCE_RNN 1 2 0
-    BIDIRECTIONAL_SEQUENCE_RNN 1,5 2,6 0
+    BIDIRECTIONAL_SEQUENCE_RNN 1,5,10,11 2,6 0
 """
 _CELLS = {kind: own for kind, *own in map(str.split, _CELLS_TEXT.strip().splitlines())}
 """The matrices of the input and those of the state by position, and the option that says whether
