@@ -169,6 +169,11 @@ def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_n
         *((0, 1), (5, 9)),
         *((4, 5), (0, 4)),
     )
+    fewer = sliced("STRIDED_SLICE", (0, 5), ((1, 16), (1, 1)), "1x11x8x4", {})
+    assert fewer.axes == (0, 1, 2, 3)
+    assert operand_box(fewer.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends)[1] == (6, 8)
+    last = sliced("STRIDED_SLICE", (0, -1, 0, 0), (ends, (1, 1, 1, 1)), "1x8x4", {4: 2})
+    assert not last.axes
     assert not sliced("SLICE", (), ((1, 5, 4, 4),), "1x5x4x4", None).axes
     added = sliced("STRIDED_SLICE", (0, 0, 2, 0), (ends, (1, 1, 1, 1)), "1x16x6x4", {3: 2, 4: 1})
     assert not added.axes

@@ -431,8 +431,7 @@ def _strided_slice(call: OperatorCall) -> OperatorCall:
 
 def _slice_from(call: OperatorCall, starts: list[int] | None, **more: Any) -> OperatorCall:
     """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
-    ranks = len(call.operand(0).shape), call.rank
-    known = starts is not None and ranks == (len(starts),) * 2
+    known = starts is not None and len(call.operand(0).shape) == call.rank >= len(starts)
     return _like("Slice", call, 0, **({"starts": starts, **more} if known else {}))
 
 
