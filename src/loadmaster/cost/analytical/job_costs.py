@@ -121,12 +121,30 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
     """Return the costs of all jobs on all cores, one record for each expected tiling."""
-    rows = OperandRows(workload.jobs)
-    nests, amounts = nest_table(workload.jobs), JobWork(workload.jobs)
+    jobs = workload.jobs
+    rows, nests, amounts = OperandRows(jobs), nest_table(jobs), JobWork(jobs)
+    outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0))
     cores, position = kinds_of(target)
-    kinds = [
-        _on_core(workload.jobs, amounts, rows, nests, core, target, expected) for core in cores
-    ]
+    kinds = []
+    for core in cores:
+        chunk = _stream_chunks(rows, core) if core.buffer else np.zeros_like(rows.bytes)
+        room = _room_for_nests(rows, nests, chunk, core)
+        rate = core.clock * efficiencies(jobs, core)
+        found = []
+        for tilings in tilings_for(nests, room, core, target, expected):
+            delivered = nests.per_job(tilings.delivered) + outside
+            cycles = np.maximum(nests.per_job(tilings.cycles), amounts.elements / core.lanes)
+            seconds = cycles / rate
+            if core.noc_bandwidth is not None:
+                seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
+            seconds = seconds + nests.per_job(tilings.lead) + core.start_up
+            energy = inside_energy(core, amounts, delivered)
+            traffic = (rows.bytes, chunk)
+            if core.buffer:
+                _check_fit(jobs, nests, tilings, room, core)
+                traffic = _traffic(rows, nests, tilings, chunk)
+            found.append(KindCosts(core, seconds, delivered, energy, *traffic))
+        kinds.append(found)
     return [Costs(rows, list(of_place), position) for of_place in zip(*kinds, strict=True)]
 
 
@@ -134,6 +152,7 @@ class OperandRows:
     """All operands of all jobs as arrays, reads before writes."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = len(jobs)
         roles = list(Role)
         rows = [
             (number, write, each.bytes, roles.index(each.role), each.nest)
@@ -145,54 +164,10 @@ class OperandRows:
         self.job, written, self.bytes, self.role, self.nest = columns
         self.write = written.astype(np.bool_)
 
-    def per_job(self, per_operand: Ints, jobs: int) -> Ints:
+    def per_job(self, per_operand: Ints) -> Ints:
         """Sum over the operands of each job, shape (jobs,); exact."""
-        ends = np.searchsorted(self.job, np.arange(jobs + 1))
+        ends = np.searchsorted(self.job, np.arange(self.jobs + 1))
         return np.diff(np.append(0, np.cumsum(per_operand))[ends])
-
-
-def _on_core(
-    jobs: Sequence[Job],
-    amounts: JobWork,
-    rows: OperandRows,
-    nests: NestTable,
-    core: Core,
-    target: Target,
-    expected: Sequence[str],
-) -> list[KindCosts]:
-    """Return the costs of all jobs on one core, one record for each tiling of ``tilings_for``."""
-    chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
-    room = _room_for_nests(jobs, rows, nests, chunk, core)
-    found = []
-    for tilings in tilings_for(nests, room, core, target, expected):
-        seconds, delivered = _compute(jobs, amounts, rows, nests, tilings, core)
-        energy = inside_energy(core, amounts, delivered)
-        traffic = (rows.bytes, chunk)
-        if core.buffer:
-            _check_fit(jobs, nests, tilings, room, core)
-            traffic = _traffic(rows, nests, tilings, chunk)
-        found.append(KindCosts(core, seconds, delivered, energy, *traffic))
-    return found
-
-
-def _compute(
-    jobs: Sequence[Job],
-    amounts: JobWork,
-    rows: OperandRows,
-    nests: NestTable,
-    tilings: Tilings,
-    core: Core,
-) -> tuple[Floats, Floats]:
-    """Seconds of every job on one core, and the bytes that its network delivers."""
-    lanes = amounts.elements / core.lanes
-    outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
-    delivered = nests.per_job(tilings.delivered) + outside
-    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (
-        core.clock * efficiencies(jobs, core)
-    )
-    if core.noc_bandwidth is not None:
-        seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
-    return seconds + nests.per_job(tilings.lead) + core.start_up, delivered
 
 
 def _traffic(
@@ -202,25 +177,30 @@ def _traffic(
     those outside loop nests."""
     in_nest = rows.nest >= 0
     row = np.where(in_nest, nests.row_of[rows.job, rows.nest] if nests.row_of.size else -1, -1)
-    times, tile_bytes, whole = _by_role(tilings, nests)
+    # By role and nest row; the last row is that of operands outside nests.
+    times, tiles, whole = np.zeros((3, len(Role), len(nests.k) + 1))
+    times[:, :-1] = 1.0
+    times[:2, :-1] = tilings.input_times, tilings.weight_times
+    tiles[:3, :-1] = tilings.input_tile, tilings.weight_tile, tilings.output_tile
+    whole[:3, :-1] = nests.input_bytes, nests.weight_bytes, nests.output_bytes
     moved = np.where(
         in_nest, np.ceil(np.round(rows.bytes * times[rows.role, row], 6)), rows.bytes
     ).astype(np.int64)
     # Slices of one tensor share its tile in proportion to their bytes.
     share = rows.bytes / np.maximum(1.0, whole[rows.role, row])
-    tile = np.where(in_nest, np.floor(tile_bytes[rows.role, row] * share), chunk).astype(np.int64)
+    tile = np.where(in_nest, np.floor(tiles[rows.role, row] * share), chunk).astype(np.int64)
     return moved, np.clip(tile, 1, np.maximum(1, rows.bytes * 4))
 
 
-def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
+def _stream_chunks(rows: OperandRows, core: Core) -> Ints:
     """Buffer bytes of each operand outside the loop nests: together at most the whole buffer or,
     beside a nest, a sixteenth of it.
 
     Beside a nest these operands arrive in step with the results, so a few bursts suffice.
     """
     outside = rows.nest < 0
-    count = np.bincount(rows.job[outside], minlength=jobs)
-    beside = np.bincount(rows.job[~outside], minlength=jobs) > 0
+    count = np.bincount(rows.job[outside], minlength=rows.jobs)
+    beside = np.bincount(rows.job[~outside], minlength=rows.jobs) > 0
     room = np.where(beside, core.buffer // _PASSING, core.buffer)
     share = room // np.maximum(1, count)
     if np.any((share == 0) & (count > 0)):
@@ -231,12 +211,10 @@ def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
     return np.where(outside, np.minimum(rows.bytes, share[rows.job]), 0)
 
 
-def _room_for_nests(
-    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core
-) -> Floats:
+def _room_for_nests(rows: OperandRows, nests: NestTable, chunk: Ints, core: Core) -> Floats:
     """Buffer bytes left for each distinct nest; several nests of one job divide them equally."""
     # A few bytes of slack for slices of a tile, which are rounded one by one.
-    taken = np.bincount(rows.job, weights=chunk + 1, minlength=len(jobs))
+    taken = np.bincount(rows.job, weights=chunk + 1, minlength=rows.jobs)
     present = nests.row_of >= 0
     free = np.floor((core.buffer - taken) / np.maximum(1, present.sum(axis=1)))
     room = np.full(len(nests.k), float(core.buffer))
@@ -259,17 +237,6 @@ def _check_fit(
             f"core {core.name}: the smallest tile of job {job.name} needs {need} bytes of private"
             f" buffer and {int(max(0, room[misfit[0]]))} are free: enlarge the buffer of its core"
         )
-
-
-def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats]:
-    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row is that
-    of operands outside nests."""
-    times, tiles, whole = np.zeros((3, len(Role), len(nests.k) + 1))
-    times[:, :-1] = 1.0
-    times[:2, :-1] = tilings.input_times, tilings.weight_times
-    tiles[:3, :-1] = tilings.input_tile, tilings.weight_tile, tilings.output_tile
-    whole[:3, :-1] = nests.input_bytes, nests.weight_bytes, nests.output_bytes
-    return times, tiles, whole
 
 
 def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:

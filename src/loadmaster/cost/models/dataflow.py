@@ -50,7 +50,7 @@ def _of_kind(
     core = kind.core
     # The lanes pass bytes on by themselves only in jobs without arithmetic.
     bits = np.array([np.inf if j.nests or j.elements else width_of(j.bits) for j in workload.jobs])
-    moved = costs.operands.per_job(kind.moved, len(bits))
+    moved = costs.operands.per_job(kind.moved)
     rate = bits / 8 * core.lanes * core.clock * efficiencies(workload.jobs, core)
     busy = np.maximum(kind.seconds, moved / rate + core.start_up)
     joules = kind.energy + moved * refill_energy(core, target.main)
