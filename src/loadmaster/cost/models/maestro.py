@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ _TRAFFIC = tuple(
 )
 _OPTIONAL = ("cycles", "macs", "l1_bytes", "l2_bytes", "noc_bw", "offchip_bw", *_TRAFFIC, "avg_pes")
 _MOST_ELEMENTS = 2**40
+_LAYER = attrgetter("groups", "k", "c", "y", "x", "r", "s")
+"""Extents that tell layers of one style and array apart."""
 
 Energies = dict[tuple[tuple[int, ...], Style, int], float]
 
@@ -49,8 +52,7 @@ def read_layer_energies(path: str | Path) -> Maestro:
                 f"{row.where('style')} is {style[:30]!r}: write one of {', '.join(_STYLES)}"
             )
         nest = layer_of(row)[1]
-        layer = (nest.groups, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s)
-        key = layer, _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)
+        key = _LAYER(nest), _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)
         joules = row.number("energy_nj") * 1e-9
         if energies.setdefault(key, joules) != joules:
             raise JobError(
@@ -151,8 +153,7 @@ class Maestro(CostModel):
     ) -> Floats:
         """Joules of every job on every kind of core; images of a batch and repeats take the energy
         of the layer again."""
-        columns = (nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s)
-        extents = np.stack(columns, axis=1).astype(np.int64).tolist()
+        extents = np.stack(_LAYER(nests), axis=1).astype(np.int64).tolist()
         joules = np.zeros((len(extents), len(kinds)))
         for column, core in enumerate(kinds):
             for row, extent in enumerate(extents):
