@@ -166,13 +166,18 @@ def analysis_of(
     latency: Floats,
     bandwidth: Floats,
     energy: Floats | None,
-    flops: Ints | None = None,
 ) -> JobAnalysis:
     """The table of a workload's jobs on a target's cores; operations are two per
-    multiply-accumulate, unless they are given.
+    multiply-accumulate.
 
     Raises :class:`~loadmaster.core.errors.JobError` for a job of 2^62 operations or more.
     """
+    for job in workload.jobs:
+        if 2 * job.macs >= WHOLE_LIMIT:
+            raise JobError(
+                f"job {job.name} has {job.macs} multiply-accumulates, more than can be counted:"
+                " split it"
+            )
     # A roofline core has no clock.
     clocks = {None if core.style is Style.ROOFLINE else core.clock for core in target.cores}
     return JobAnalysis(
@@ -180,7 +185,7 @@ def analysis_of(
         cores=tuple(core.name for core in target.cores),
         latency=latency,
         bandwidth=bandwidth,
-        flops=flops_of(workload) if flops is None else flops,
+        flops=np.array([2 * job.macs for job in workload.jobs], dtype=np.int64),
         energy=energy,
         clock=clocks.pop() if len(clocks) == 1 else None,
     )
@@ -210,15 +215,3 @@ def kind_key(part: Core | Memory) -> str:
         if name != "name"
     }
     return repr(values)
-
-
-def flops_of(workload: Workload) -> Ints:
-    """Two per multiply-accumulate, for every job; raises :class:`~loadmaster.core.errors.JobError`
-    from 2^62 on."""
-    for job in workload.jobs:
-        if 2 * job.macs >= WHOLE_LIMIT:
-            raise JobError(
-                f"job {job.name} has {job.macs} multiply-accumulates, more than can be counted:"
-                " split it"
-            )
-    return np.array([2 * job.macs for job in workload.jobs], dtype=np.int64)

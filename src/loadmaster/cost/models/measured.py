@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import JobError
-from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, flops_of
+from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
@@ -53,14 +53,14 @@ class MeasuredTable(CostModel):
             return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
 
         given = self.table.flops[rows]
-        return analysis_of(
+        found = analysis_of(
             workload,
             target,
             ordered(self.table.latency, np.inf),
             ordered(self.table.bandwidth, 0.0),
             None if self.table.energy is None else ordered(self.table.energy, np.inf),
-            np.where(given > 0, given, flops_of(workload)),
         )
+        return replace(found, flops=np.where(given > 0, given, found.flops))
 
     def _rows(self, names: tuple[str, ...]) -> Ints:
         """Return the row of the table for each job; raise JobError for rows without a job and jobs
