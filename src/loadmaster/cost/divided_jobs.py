@@ -90,11 +90,11 @@ def divide_jobs(
     LoadmasterError
         As :func:`~loadmaster.cost.job_pool.read_pool`.
     """
-    read: list[DivisibleNetwork | list[JobPool]] = []
+    read: list[DivisibleNetwork | JobPool] = []
     names: list[str] = []
     for source in map(str, sources):
         if is_listed(source):
-            read.append([read_pool([source], target, mini_batches=mini_batches)])
+            read.append(read_pool([source], target, mini_batches=mini_batches))
         else:
             graph = load_renamed(source, names, **options)
             read.append(DivisibleNetwork.of(graph, target))
@@ -104,8 +104,8 @@ def divide_jobs(
         """Return the jobs of all files with the given cuts, those of the networks in pieces."""
         parts, left = [], iter(cuts)
         for each in read:
-            if isinstance(each, list):
-                parts += each
+            if isinstance(each, JobPool):
+                parts.append(each)
                 continue
             cut = [Cuts(next(left))]
             work = lower([each.source], target, mini_batches=mini_batches, cuts=cut)
@@ -114,8 +114,8 @@ def divide_jobs(
 
     least = _join_least(
         [
-            _least_of_lists(each)
-            if isinstance(each, list)
+            _least_of_list(each.analysis)
+            if isinstance(each, JobPool)
             else _least_of_network(each, target, mini_batches)
             for each in read
         ]
@@ -228,9 +228,8 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
     )
 
 
-def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
-    """Return the least work of job lists, which are not cut."""
-    analysis: JobAnalysis = joined(pools).analysis
+def _least_of_list(analysis: JobAnalysis) -> LeastWork:
+    """Return the least work of a job list, which is not cut."""
     runs = np.isfinite(analysis.latency)
     moved = np.where(runs, analysis.latency, 0.0) * np.where(runs, analysis.bandwidth, 0.0)
     whole = np.zeros(len(analysis.jobs), dtype=np.bool_)
