@@ -216,17 +216,10 @@ def area(of: Core | Target) -> float:
     needs. Main memory is another chip.
     """
     if isinstance(of, Target):
-        return sum(map(_core_area, of.cores)) + 8 * of.room * _CELL_AREA / _SQUARE_MILLIMETRE
-    return _core_area(of)
-
-
-def _core_area(core: Core) -> float:
-    """Return a core's area in square millimetres: arithmetic and memory cells."""
-    elements = core.rows * core.columns
-    arithmetic = elements * sum(
-        _MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items()
-    )
-    cells = 8 * (core.buffer + elements * core.local_buffer)
+        return sum(map(area, of.cores)) + 8 * of.room * _CELL_AREA / _SQUARE_MILLIMETRE
+    elements = of.rows * of.columns
+    arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in of.macs_per_cycle.items())
+    cells = 8 * (of.buffer + elements * of.local_buffer)
     return (arithmetic + cells * _CELL_AREA) / _SQUARE_MILLIMETRE
 
 
