@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,18 +155,20 @@ class _CalibrationRun:
         # With these figures the model may choose other tilings, which the fit does not know.
         again = design_of(observe(machine).rows)
         kinds = tuple(self._errors(again, again.predicted(_parameters(machine, again))))
-        answer = Calibration(
-            text="",
-            base=self.machine.target.name,
-            measured=self.path.name,
-            sha256=hashlib.sha256(self.path.read_bytes()).hexdigest(),
-            rows=int(self._design.count.sum()) + len(copies),
+        source: dict[str, Any] = {
+            "base": self.machine.target.name,
+            "measured": self.path.name,
+            "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
+            "rows": int(self._design.count.sum()) + len(copies),
+        }
+        document["calibration"] = source | _success(kinds[0], figures)
+        return Calibration(
+            text=target_text(document),
+            **source,
             figures=tuple(figures),
             kinds=kinds,
             skipped=self.observed.skipped,
         )
-        document["calibration"] = _source(answer)
-        return replace(answer, text=target_text(document))
 
     def _settle(self, found: Floats, rows: Mask) -> Floats:
         """Return the parameters to use: for kernels of one step, balanced so that the sum is right;
@@ -314,19 +316,14 @@ def _calibrated_document(
     return made
 
 
-def _source(answer: Calibration) -> dict[str, Any]:
-    """Return what a calibrated target's figures rest on, as its file says it."""
-    overall = answer.overall
+def _success(overall: KindErrors, figures: Sequence[Fitted]) -> dict[str, Any]:
+    """Return errors and standings of figures, as a calibrated target's file has them."""
     return {
-        "base": answer.base,
-        "measured": answer.measured,
-        "sha256": answer.sha256,
-        "rows": answer.rows,
         "error_before": overall.before.mean,
         "error_after": overall.after.mean,
         **({} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}),
         **{
-            str(standing): [each.field for each in answer.figures if each.standing is standing]
+            str(standing): [each.field for each in figures if each.standing is standing]
             for standing in Standing
         },
     }
