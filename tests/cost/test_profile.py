@@ -19,7 +19,7 @@ from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
-from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, profile_place
+from loadmaster.cost.kernels.kernel_times import KernelTimes, case_of, conditions, profile_place
 from loadmaster.cost.kernels.measured_kernels import measured_cases, measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.kernels.timed_kernels import timed_kernels
@@ -78,7 +78,7 @@ def one_by_one(graph):
 @pytest.mark.slow
 def test_every_combination_is_measured_once(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
-    setting = Conditions.here(1)
+    setting = conditions(1)
     keys = {case.key(places, setting) for case in one_by_one(graph) for places in case.combinations}
     assert set(times.all()) == keys
     assert (done.measured, done.reused, done.left, done.failed) == (len(keys), 0, 0, {})
@@ -126,7 +126,7 @@ def test_times_of_slow_memories_on_two_devices_are_not_mixed(graph, times, tmp_p
     known = len(measured_cases(graph, times, 1))
     monkeypatch.setattr("loadmaster.cost.kernels.profile._device", lambda _: "device of its own")
     first = next(case for case in one_by_one(graph) if case.moved)
-    times.put(first.key(first.moved, Conditions.here(1)), "device of its own", 2.0)
+    times.put(first.key(first.moved, conditions(1)), "device of its own", 2.0)
     with pytest.raises(lm.PlacementError, match="several devices: run loadmaster profile"):
         measured_cases(graph, times, 1)
     profile(graph, times, slow=tmp_path, threads=1)
@@ -170,7 +170,7 @@ def test_measurements_become_tables(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     with pytest.raises(PlacementError, match="run loadmaster profile"):
         measured_tables(steps, graph, times, 1)
-    setting = Conditions.here(1)
+    setting = conditions(1)
     for case in one_by_one(graph):
         for places in case.combinations:
             seconds = 1.0 + sum(case.bytes[place] for place in places)
@@ -198,9 +198,9 @@ def test_measurements_become_tables(graph, times):
 def test_partial_measurements_leave_estimates(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     whole, *_, partly = sorted(one_by_one(graph), key=lambda case: len(case.moved))
-    times.put(partly.key((), Conditions.here(1)), "device 1", 1.0)
+    times.put(partly.key((), conditions(1)), "device 1", 1.0)
     for places in whole.combinations:
-        times.put(whole.key(places, Conditions.here(1)), "device 1", 1.0)
+        times.put(whole.key(places, conditions(1)), "device 1", 1.0)
     found = measured_tables(steps, graph, times, 1)
     assert 0 < sum(kernel.measured is not None for kernel in found.kernels) < len(found.kernels)
     assert [str(part.label) for part in found.costs] == ["measured", "estimated"]

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -24,21 +24,12 @@ SMALLEST_MOVED = 2**16
 the noise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The conditions of a measurement besides the call: threads, release of torch, and
-    processor."""
+def conditions(threads: int) -> tuple[int, str, str]:
+    """Return the conditions of a measurement in this process besides the call: threads, release of
+    torch, and processor."""
+    from importlib.metadata import version
 
-    threads: int
-    torch: str
-    processor: str
-
-    @classmethod
-    def here(cls, threads: int) -> Conditions:
-        """Return the setting of this machine and process."""
-        from importlib.metadata import version
-
-        return cls(threads, version("torch"), processor())
+    return threads, version("torch"), processor()
 
 
 @cache
@@ -68,9 +59,9 @@ class Case:
     storage_of: tuple[int, ...]
     moved: tuple[int, ...]
 
-    def key(self, slow: Sequence[int], setting: Conditions) -> str:
+    def key(self, slow: Sequence[int], setting: tuple[int, str, str]) -> str:
         """Return the key of a measurement with the storages ``slow`` in the slow memory."""
-        said = [self.invocation.text, self.storage_of, sorted(slow), *astuple(setting)]
+        said = [self.invocation.text, self.storage_of, sorted(slow), *setting]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     @property

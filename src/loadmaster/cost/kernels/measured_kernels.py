@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, processor
+from loadmaster.cost.kernels.kernel_times import KernelTimes, case_of, conditions, processor
 from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence
 from loadmaster.workloads.graph import Graph
 
@@ -94,7 +94,7 @@ def measured_cases(
     Raises :class:`~loadmaster.core.errors.PlacementError` if slow memories of several devices were
     measured, as after another network's profile or an interrupted one.
     """
-    known, setting, devices = times.all(), Conditions.here(threads), set[str]()
+    known, setting, devices = times.all(), conditions(threads), set[str]()
     found: dict[str, tuple[Times, frozenset[str]]] = {}
     for op in graph.ops:
         if (case := case_of(graph, op)) is None:

@@ -25,9 +25,9 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.cost.kernels.kernel_times import (
     Case,
-    Conditions,
     KernelTimes,
     case_of,
+    conditions,
     default_threads,
 )
 from loadmaster.workloads.graph import Graph, OpClass
@@ -134,7 +134,7 @@ def _todo(
     """List the measurements to make, each once: the kernel's name, its case, the storages that are
     slow, and the key."""
     known, room, todo, seen = times.all(), _free_bytes() // 2, [], set()
-    setting = Conditions.here(done.threads)
+    setting = conditions(done.threads)
     for op in ops:
         case = case_of(graph, op)
         if case is None:
