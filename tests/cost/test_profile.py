@@ -20,9 +20,13 @@ from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import KernelTimes, case_of, conditions, profile_place
-from loadmaster.cost.kernels.measured_kernels import measured_cases, measured_tables, tabled
+from loadmaster.cost.kernels.measured_kernels import (
+    measured_cases,
+    measured_tables,
+    tabled,
+    timed_kernels,
+)
 from loadmaster.cost.kernels.profile import profile
-from loadmaster.cost.kernels.timed_kernels import timed_kernels
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 from loadmaster.cost.tables.measured_times_csv import write_timed
 from loadmaster.workloads.graph import Invocation

@@ -78,7 +78,7 @@ class Core:
     ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes ``noc_latency`` seconds from
     end to end. Weights that stay in the array are loaded at ``weight_loading`` bytes/s while it
     waits (None: while it works). ``winograd`` says that kernels may trade workspace for fewer
-    multiplications (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass
+    multiplications (:mod:`loadmaster.cost.kernels.kernel_costs`). ``job_overhead`` seconds pass
     before each job: fetching its description, synchronising. ``efficiency`` is the share of the
     array's and the lanes' rate that jobs reach, by kind of operator
     (:func:`loadmaster.cost.analytical.nests.kind_of`); 1 for kinds that are not listed. A

@@ -136,7 +136,7 @@ def _write(
     if the folder can hold slow memory."""
     from loadmaster.core.errors import SlowMemoryError
     from loadmaster.cost.kernels.kernel_times import KernelTimes
-    from loadmaster.cost.kernels.timed_kernels import timed_kernels
+    from loadmaster.cost.kernels.measured_kernels import timed_kernels
     from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
     from loadmaster.integrations.torch_compile.cpu_memory import measure_copies
 
