@@ -21,8 +21,13 @@ from loadmaster.cost.base import link_seconds
 from loadmaster.cost.calibration.answer import Standing
 from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_work
 from loadmaster.cost.kernels.measured_kernels import _amounts
-from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
-from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
+from loadmaster.cost.tables.measured_times_csv import (
+    COPY,
+    Amounts,
+    TimedKernel,
+    read_kernel_times,
+    write_timed,
+)
 from loadmaster.targets.load import bundled, bundled_text, target_document
 from loadmaster.targets.write import target_text
 

@@ -27,8 +27,7 @@ from loadmaster.cost.kernels.measured_kernels import (
     timed_kernels,
 )
 from loadmaster.cost.kernels.profile import profile
-from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
-from loadmaster.cost.tables.measured_times_csv import write_timed
+from loadmaster.cost.tables.measured_times_csv import read_kernel_times, write_timed
 from loadmaster.workloads.graph import Invocation
 
 FEW = "--training --batch 64 --threads 1"

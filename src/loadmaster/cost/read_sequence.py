@@ -137,7 +137,7 @@ def _with_measured_times(
             " (kernel,combination,seconds)"
         )
     from loadmaster.cost.kernels.measured_kernels import tabled
-    from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
+    from loadmaster.cost.tables.measured_times_csv import read_kernel_times
 
     work = {each.name: (each.macs, each.elements, each.bits) for each in kernel_work(graph).kernels}
     return tabled(sequence, read_kernel_times(cost, work), cost)

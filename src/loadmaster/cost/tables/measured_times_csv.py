@@ -1,17 +1,18 @@
-"""Measured times of layers as CSV, in one of three forms: kernels with their amounts of work, layer
-shapes, or a network's operators."""
+"""Measured times as CSV, in one of three forms: kernels with their amounts of work, layer shapes,
+or a network's operators. A kernel's combination names the tensors in the slow memory, itself CSV
+with spaces for commas."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.csv_cells import CsvRow, header_of, read_text, rows_of
-from loadmaster.core.errors import JobError
+from loadmaster.core.errors import JobError, PlacementError
 from loadmaster.core.files import replace_file
 from loadmaster.workloads.frontends.job_list import COLUMNS as SHAPE
 
@@ -38,6 +39,7 @@ class Amounts:
 
 
 AMOUNTS = tuple(field.name for field in fields(Amounts))
+_WORK = "macs", "elements", "bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,47 @@ def read_timed(path: str | Path) -> tuple[list[TimedKernel], list[TimedLayer]]:
         " or op,seconds (operators of a network), or give what loadmaster profile --out has"
         " written"
     )
+
+
+def read_kernel_times(
+    path: str | Path, work: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, dict[frozenset[str], float]]:
+    """Read the seconds of every kernel by the set of tensors that are in the slow memory.
+
+    ``loadmaster profile --out`` writes copies, which are left out, and the work of every kernel.
+    Where both are given, that is the ``work`` of the kernel of the same name: multiply-accumulates,
+    scalar operations and bits.
+
+    Raises
+    ------
+    PlacementError
+        The file cannot be read or is malformed, a combination is there twice, or a kernel has other
+        work: the message begins with file and line.
+    """
+    table: dict[str, dict[frozenset[str], float]] = {}
+    try:
+        for row in rows_of(read_text(path), str(path), KERNEL, AMOUNTS):
+            if row.cells.get("kind") == COPY:
+                continue
+            times = table.setdefault(row.text("kernel"), {})
+            amounts = (work or {}).get(row.cells["kernel"], ())
+            for column, amount in zip(_WORK, amounts, strict=False):
+                if row.cells.get(column) and row.whole(column, 0, WHOLE_LIMIT) != amount:
+                    raise JobError(
+                        f"{row.where(column)} is {row.cells[column]}, and this kernel of the"
+                        f" network has {amount}: profile it at this batch and these sizes"
+                    )
+            names = csv.reader([row.cells["combination"]], delimiter=" ")
+            places = frozenset(filter(None, next(names)))
+            if places in times:
+                raise PlacementError(
+                    f"{row.place}: kernel {row.cells['kernel']!r} has this combination twice:"
+                    " keep one"
+                )
+            times[places] = row.number("seconds")
+    except JobError as error:
+        raise PlacementError(str(error)) from None
+    return table
 
 
 def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
