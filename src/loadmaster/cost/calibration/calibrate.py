@@ -17,15 +17,14 @@ from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
 from loadmaster.cost.calibration.answer import Calibration, Errors, Fitted, KindErrors, Standing
-from loadmaster.cost.calibration.fit import balanced, fit, loss_of
-from loadmaster.cost.calibration.observations import (
-    TINY,
-    Design,
+from loadmaster.cost.calibration.fit import TINY, Design, balanced, design_of, fit, loss_of
+from loadmaster.cost.calibration.terms import (
+    Machine,
     MeasuredCopy,
     Observations,
-    design_of,
+    kernels_observed,
+    layers_observed,
 )
-from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
 from loadmaster.cost.tables.measured_times_csv import read_timed
 from loadmaster.targets.hardware import CopyEngine, Core, Style, Target
 from loadmaster.targets.load import target as read_target

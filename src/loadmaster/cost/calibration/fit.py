@@ -1,5 +1,5 @@
 """The fit: slownesses and overheads that make the model's times the measured ones, robust against
-outliers.
+outliers. Observations are fitted as arrays, term by term.
 
 The loss is Huber's (P. Huber, "Robust Estimation of a Location Parameter", 1964) on the logarithm
 of predicted over measured time, so that a layer that takes ten times as long as the others say
@@ -11,13 +11,18 @@ the measurements suggest, and takes the better end.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.cost.calibration.observations import TINY, Design
+from loadmaster.cost.calibration.terms import Observation
+
+Item = TypeVar("Item")
 
 _HUBER = 0.1
 """Distance of logarithms up to which errors count squared: about 10 %."""
@@ -30,6 +35,119 @@ _STAY = 1e-9
 """What moving a parameter from the target's figure costs, by the square of the logarithm of its
 factor: what does not matter stays."""
 _HALVINGS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Observations as arrays: the model is ``max(overhead + fixed + arithmetic / efficiency, link
+    seconds of each memory)``.
+
+    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and
+    ``fixed`` have shape (rows,). ``rate_of`` and ``overhead_of`` are each row's parameter, by
+    number. ``links[r, l]`` are seconds of link parameter ``l`` at the target's figure, and
+    ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories
+    overlap. ``group`` numbers equal work, ``weight`` says what a row counts, 1 together.
+
+    Parameters stand in one array: factors on the time that the target's figures give, of arithmetic
+    by rate and of links by field, and overheads in seconds.
+    """
+
+    seconds: Floats
+    arithmetic: Floats
+    fixed: Floats
+    links: Floats
+    rates: tuple[tuple[str, str], ...]
+    rate_of: Ints
+    overheads: tuple[str, ...]
+    overhead_of: Ints
+    fields: tuple[str, ...]
+    memory_of: Ints
+    group: Ints
+    count: Ints
+    weight: Floats
+
+    @property
+    def first_overhead(self) -> int:
+        """The number of the first parameter that is an overhead."""
+        return len(self.rates) + len(self.fields)
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters there are."""
+        return self.first_overhead + len(self.overheads)
+
+    def of_kind(self, kind: str) -> Mask:
+        """Whether each row is of a kind of operator; all rows are of ``all``."""
+        return np.array([kind in ("all", each) for _, each in self.rates])[self.rate_of]
+
+    def part(self, number: int) -> Floats:
+        """Return the factor of one parameter in every row."""
+        if number < len(self.rates):
+            return np.where(self.rate_of == number, self.arithmetic, 0.0)
+        if number < self.first_overhead:
+            return self.links[:, number - len(self.rates)]
+        return np.where(self.overhead_of == number - self.first_overhead, 1.0, 0.0)
+
+    def busy(self, values: Floats) -> Floats:
+        """Seconds of the core in every row."""
+        overheads = values[self.first_overhead :]
+        return np.asarray(
+            overheads[self.overhead_of] + self.fixed + self.arithmetic * values[self.rate_of]
+        )
+
+    def moving(self, values: Floats) -> Floats:
+        """Seconds of each memory's link, shape (rows, memories)."""
+        seconds = np.zeros((len(self.seconds), int(self.memory_of.max(initial=-1)) + 1))
+        factors = values[len(self.rates) : self.first_overhead]
+        np.add.at(seconds.T, self.memory_of, (self.links * factors).T)
+        return seconds
+
+    def predicted(self, values: Floats) -> Floats:
+        """Seconds of every row."""
+        links = self.moving(values).max(axis=1, initial=TINY)
+        return np.asarray(np.maximum(self.busy(values), links))
+
+
+TINY = 1e-15
+"""The least seconds that are predicted, and the least factor."""
+
+
+def _numbered(items: Iterable[Item]) -> tuple[tuple[Item, ...], Ints]:
+    """Return the distinct items in their order, and the number of each item among them."""
+    known: dict[Item, int] = {}
+    numbers = [known.setdefault(item, len(known)) for item in items]
+    return tuple(known), np.array(numbers, dtype=np.int64)
+
+
+def design_of(observed: Sequence[Observation]) -> Design:
+    """Make the arrays of observations. O(rows x links).
+
+    A row counts half by itself and half by the root of its time: a fit should be right for every
+    layer, more so for long ones, and none of them alone decides.
+    """
+    times = Counter(observed)
+    rows, count = list(times), np.array(list(times.values()))
+    seconds = np.array([row.seconds for row in rows])
+    rates, rate_of = _numbered((row.core, row.kind) for row in rows)
+    overheads, overhead_of = _numbered(row.core for row in rows)
+    fields = tuple(dict.fromkeys(name for row in rows for name, _ in row.links))
+    _, memory_of = _numbered(name.partition(".")[0] for name in fields)
+    _, group = _numbered(row.group for row in rows)
+    return Design(
+        seconds=seconds,
+        arithmetic=np.array([row.arithmetic for row in rows]),
+        fixed=np.array([row.fixed for row in rows]),
+        links=np.array([[dict(row.links).get(name, 0.0) for name in fields] for row in rows]),
+        rates=rates,
+        rate_of=rate_of,
+        overheads=overheads,
+        overhead_of=overhead_of,
+        fields=fields,
+        memory_of=memory_of,
+        group=group,
+        count=count,
+        weight=count * (0.5 / count.sum() + 0.5 * np.sqrt(seconds) / (count @ np.sqrt(seconds))),
+    )
 
 
 def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from loadmaster.core.arrays import grouped_sums
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import kind_of, width_of
-from loadmaster.cost.calibration.observations import MeasuredCopy, Observation, Observations
 from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
 from loadmaster.targets.hardware import COPY_FIELDS, Core, Memory, Style, Target
 from loadmaster.workloads.frontends.job_list import job_list_of
@@ -23,6 +23,58 @@ from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 _SLOWLY = 2.0**-20
+
+
+class Observation(NamedTuple):
+    """One measured time, and the parts of the model's answer for it.
+
+    Attributes
+    ----------
+    group
+        A name that equal work shares: cross-validation keeps it together.
+    kind
+        The kind of operator, under which a target states its efficiency.
+    core
+        The core's table in the target file.
+    seconds
+        What was measured.
+    arithmetic
+        Seconds on the core at full efficiency and without overhead.
+    fixed
+        Seconds besides, at the target's figures: first and last tiles, and what the on-chip network
+        takes beyond arithmetic.
+    links
+        Fields of the target (``dram.read_bandwidth``), each with the seconds of that link at the
+        target's figure.
+    """
+
+    group: str
+    kind: str
+    core: str
+    seconds: float
+    arithmetic: float
+    fixed: float
+    links: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCopy:
+    """A measured copy: the field of the target's ``copy`` table that it informs, bytes and
+    seconds."""
+
+    field: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Observations:
+    """All that was measured: rows in the order of the file, and copies; ``skipped`` says which rows
+    tell nothing of this target."""
+
+    rows: tuple[Observation, ...]
+    copies: tuple[MeasuredCopy, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
