@@ -166,7 +166,7 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
             )
     figures = np.array([numbers for numbers, _ in rows], dtype=np.float64)
     columns = figures.reshape(len(rows), len(FIELDS)).T
-    return NestTable(**dict(zip(FIELDS, columns, strict=True)), row_of=row_of)
+    return NestTable(*columns, row_of)
 
 
 def width_of(bits: int) -> int:
@@ -178,10 +178,10 @@ def width_of(bits: int) -> int:
 def _operand_bytes(job: Job) -> list[list[int]]:
     """Input, weight and output bytes of each nest."""
     sizes = [[0, 0, 0] for _ in job.nests]
-    slot = {Role.INPUT: 0, Role.WEIGHT: 1, Role.OUTPUT: 2}
+    slots = (Role.INPUT, Role.WEIGHT, Role.OUTPUT)
     for operand in (*job.reads, *job.writes):
         if operand.nest >= 0:
-            sizes[operand.nest][slot[operand.role]] += operand.bytes
+            sizes[operand.nest][slots.index(operand.role)] += operand.bytes
     return sizes
 
 
@@ -272,11 +272,7 @@ def tilings_for(
         accumulator=float(core.accumulator),
         whole=core.buffer == 0,
     )
-    names = [field.name for field in fields(Tilings)]
-    return [
-        Tilings(**dict(zip(names, figures[:, place].T, strict=True)))
-        for place in range(len(expected))
-    ]
+    return [Tilings(*figures[:, place].T) for place in range(len(expected))]
 
 
 def _prices(target: Target, expected: str) -> tuple[float, float, float]:
