@@ -199,12 +199,10 @@ def per_core(per_kind: Iterable[Any], position: Ints) -> Any:
 def kinds_of(target: Target) -> tuple[list[Core], Ints]:
     """Cores that differ by more than their names, each once, and for every core the position of its
     like among them."""
-    keys = [kind_key(core) for core in target.cores]
-    kinds: dict[str, Core] = {}
-    for key, core in zip(keys, target.cores, strict=True):
-        kinds.setdefault(key, core)
-    order = list(kinds)
-    return list(kinds.values()), np.array([order.index(key) for key in keys], dtype=np.int64)
+    number: dict[str, int] = {}
+    position = [number.setdefault(kind_key(core), len(number)) for core in target.cores]
+    kinds = [target.cores[position.index(kind)] for kind in number.values()]
+    return kinds, np.array(position, dtype=np.int64)
 
 
 def kind_key(part: Core | Memory) -> str:
