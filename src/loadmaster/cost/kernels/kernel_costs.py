@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import PlacementError
-from loadmaster.cost.analytical.job_costs import Costs, job_costs
+from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import kind_of, width_of
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.placement.sequence import (
@@ -98,16 +98,35 @@ def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
     O(kernels + operands).
     """
     core, fast = _machine(target)
-    costs = job_costs(_workload(work), target)
+    main = target.main
+    (kind,) = job_costs(_workload(work), target).kinds
+    # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
+    moved = iter(kind.moved.tolist())
+    kernels = []
+    for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
+        read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
+        written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
+        operands = tuple(
+            KernelOperand(
+                use.tensor,
+                use.read is not None,
+                use.write is not None,
+                fast.link_seconds(*moving),
+                main.link_seconds(*moving) if main.in_place else math.inf,
+            )
+            for use, *moving in zip(kernel.operands, read, written, strict=True)
+        )
+        chosen = _algorithms(kernel, seconds, core, fast)
+        kernels.append(Kernel(kernel.name, kernel.kind, operands, chosen))
     return KernelSequence(
         name=work.name,
         tensors=work.tensors,
-        kernels=tuple(_kernels(work, costs, core, fast, target.main)),
+        kernels=tuple(kernels),
         link=copy_link(target),
         alignment=fast.alignment,
         notes=work.notes,
         costs=(target.costs_by("roofline", len(work.kernels)),),
-        page=target.main.page,
+        page=main.page,
     )
 
 
@@ -255,30 +274,6 @@ def _workload(work: SequenceWork) -> Workload:
         for t, tensor in enumerate(work.tensors)
     )
     return Workload((), tuple(jobs), tensors)
-
-
-def _kernels(
-    work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory
-) -> Iterable[Kernel]:
-    """Yield the kernels with the seconds of their operands in either memory and their
-    algorithms."""
-    (kind,) = costs.kinds
-    # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
-    moved = iter(kind.moved.tolist())
-    for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
-        read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
-        written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
-        operands = tuple(
-            KernelOperand(
-                use.tensor,
-                use.read is not None,
-                use.write is not None,
-                fast.link_seconds(*moving),
-                main.link_seconds(*moving) if main.in_place else math.inf,
-            )
-            for use, *moving in zip(kernel.operands, read, written, strict=True)
-        )
-        yield Kernel(kernel.name, kernel.kind, operands, _algorithms(kernel, seconds, core, fast))
 
 
 def _algorithms(
