@@ -7,8 +7,8 @@ import pytest
 import rich.console
 import rich.progress
 
-from loadmaster.cli import progress_line
-from loadmaster.cli.progress_line import LateProgress
+from loadmaster.cli import output
+from loadmaster.cli.output import LateProgress
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(progress_line, "time", clock)
+    monkeypatch.setattr(output, "time", clock)
     return clock
 
 

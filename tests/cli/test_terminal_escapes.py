@@ -7,8 +7,8 @@ import pytest
 from tests.support.command_line import ran, run
 from tests.support.onnx_builder import info, model, node, save
 
-from loadmaster.cli import printing
-from loadmaster.cli.printing import print_tables, say
+from loadmaster.cli import output
+from loadmaster.cli.output import print_tables, say
 from loadmaster.report.view import Line
 
 EVIL = "\x1b[31m\x1b]0;pwned\x07\x9b2J\u202egnp\x7f[bold]"
@@ -67,11 +67,11 @@ def test_styles_of_our_own_are_kept(monkeypatch, capsys):
 
 
 def test_nothing_else_prints():
-    folder = Path(printing.__file__).parent
+    folder = Path(output.__file__).parent
     printing_too = [
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")
-        if path.name != "printing.py"
+        if path.name != "output.py"
         and re.search(r"typer\.echo|click\.echo|(?<![\w.])print\(|console\.print", path.read_text())
     ]
     assert printing_too == []

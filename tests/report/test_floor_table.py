@@ -1,6 +1,6 @@
 """The table of other planners' arenas in a narrow terminal."""
 
-from loadmaster.cli.printing import print_tables
+from loadmaster.cli.output import print_tables
 from loadmaster.report.floor import floor_table
 
 

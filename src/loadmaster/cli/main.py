@@ -15,7 +15,7 @@ import typer
 
 from loadmaster import __version__
 from loadmaster.cli.options import grouped, option
-from loadmaster.cli.printing import say
+from loadmaster.cli.output import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.errors import LoadmasterError, OutputError, missing
 from loadmaster.core.files import protect

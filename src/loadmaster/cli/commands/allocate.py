@@ -21,8 +21,7 @@ from loadmaster.cli.options import (
     parsed,
     strategy_of,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS, read_dump
 

@@ -13,8 +13,7 @@ from loadmaster.cli.options import (
     option,
     out_to,
 )
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import Output, versioned
 
 
 def calibrate_command(

@@ -16,8 +16,7 @@ from loadmaster.cli.options import (
     out_to,
     target_of,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 
 
 def inspect_command(

@@ -28,8 +28,7 @@ from loadmaster.cli.options import (
     overrides_of,
     strategy_of,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES

@@ -23,8 +23,7 @@ from loadmaster.cli.options import (
     out_to,
     strategy_of,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 

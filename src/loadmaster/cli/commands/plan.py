@@ -25,8 +25,7 @@ from loadmaster.cli.options import (
     option,
     out_to,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import print_violations, say, versioned
+from loadmaster.cli.output import PageOutput, print_violations, say, versioned
 from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.cli.start import spent
 from loadmaster.core.errors import PlanError

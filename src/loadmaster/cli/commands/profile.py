@@ -18,8 +18,7 @@ from loadmaster.cli.options import (
     out_to,
     parsed,
 )
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import say, versioned
+from loadmaster.cli.output import Output, say, versioned
 from loadmaster.core.provenance import Label
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import out_to, plan_file
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import PlanError
 
 FOLDER = Path("loadmaster-report")

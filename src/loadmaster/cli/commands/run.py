@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import MACHINE, NETWORK, SEARCH, Reading, option, out_to
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import say, versioned
+from loadmaster.cli.output import PageOutput, say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:

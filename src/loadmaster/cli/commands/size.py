@@ -21,8 +21,7 @@ from loadmaster.cli.options import (
     option,
     out_to,
 )
-from loadmaster.cli.output import PageOutput
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import PlanError
 
 

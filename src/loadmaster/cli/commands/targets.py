@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import say, versioned
+from loadmaster.cli.output import Output, say, versioned
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from loadmaster.cli.options import (
     plan_file,
     target_of,
 )
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import print_tables, print_violations, say, versioned
+from loadmaster.cli.output import Output, print_tables, print_violations, say, versioned
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"

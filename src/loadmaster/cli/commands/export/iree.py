@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import out_to
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import Output, versioned
 
 
 def iree_command(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadmaster.cli.options import MACHINE, OUTPUT, option, out_to, parsed
-from loadmaster.cli.output import Output
-from loadmaster.cli.printing import versioned
+from loadmaster.cli.output import Output, versioned
 from loadmaster.core.errors import AllocationError
 
 BANDS = "Bands"
