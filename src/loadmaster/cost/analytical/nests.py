@@ -166,7 +166,7 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
             )
     figures = np.array([numbers for numbers, _ in rows], dtype=np.float64)
     columns = figures.reshape(len(rows), len(FIELDS)).T
-    return NestTable(*columns, row_of)
+    return NestTable(*columns, row_of=row_of)
 
 
 def width_of(bits: int) -> int:
