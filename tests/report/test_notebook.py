@@ -21,7 +21,7 @@ from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.sweep.store import networks_key
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.picture import draw
+from loadmaster.report.notebook import draw
 from loadmaster.report.text import percent
 from loadmaster.report.view import Curve, Shape, TimelineChart, steps
 

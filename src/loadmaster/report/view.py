@@ -1,7 +1,7 @@
 """The view of an answer: figures, tables and charts as plain records.
 
 A builder makes one `Page` of each answer. Three printers show pages without knowing about plans:
-`terminal` (rich), `page` (HTML with `charts`) and `notebook` (HTML with `picture`). Records have
+`terminal` (rich), `page` (HTML with `charts`) and `notebook` (HTML). Records have
 unescaped names; the printers escape them.
 """
 
