@@ -73,6 +73,7 @@ class NestTable:
     the private buffer.
     """
 
+    row_of: Ints
     groups: Floats
     batch: Floats
     k: Floats
@@ -90,7 +91,6 @@ class NestTable:
     input_bytes: Floats
     weight_bytes: Floats
     output_bytes: Floats
-    row_of: Ints
 
     @property
     def positions(self) -> Floats:
@@ -166,7 +166,7 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
             )
     figures = np.array([numbers for numbers, _ in rows], dtype=np.float64)
     columns = figures.reshape(len(rows), len(FIELDS)).T
-    return NestTable(*columns, row_of=row_of)
+    return NestTable(row_of, *columns)
 
 
 def width_of(bits: int) -> int:
