@@ -289,19 +289,14 @@ def _algorithms(
     few.
     """
     direct = Algorithm("direct", seconds)
-    found = _winograd(kernel, seconds, core, fast) if core.winograd and kernel.nests else None
-    return (direct,) if found is None or found.seconds >= seconds else (direct, found)
-
-
-def _winograd(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> Algorithm | None:
-    """Return Winograd's F(4x4, 3x3) algorithm for a kernel that takes ``seconds`` directly, with
-    its time and workspace; None unless it is a 3 x 3 convolution with stride 1 and dilation 1."""
+    if not core.winograd or not kernel.nests:
+        return (direct,)
     nest = kernel.nests[0]
     positions = nest.groups * nest.batch * nest.y * nest.x
     plain = (nest.r, nest.s, nest.stride, nest.dilation, nest.repeats) == (3, 3, (1, 1), (1, 1), 1)
     # The loops of a strided convolution's gradient run over fewer positions than its result has.
     if not plain or kernel.outputs != positions * nest.k:
-        return None
+        return (direct,)
     width = width_of(kernel.bits)
     tiles = nest.groups * nest.batch * math.ceil(nest.y / _TILE) * math.ceil(nest.x / _TILE)
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
@@ -310,4 +305,5 @@ def _winograd(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> A
     rate = core.lanes * core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
     array = (seconds - core.start_up) * products / kernel.macs
     busy = core.start_up + max(array, kernel.elements / rate)
-    return Algorithm("winograd", busy + fast.link_seconds(workspace, workspace), workspace)
+    found = Algorithm("winograd", busy + fast.link_seconds(workspace, workspace), workspace)
+    return (direct, found) if found.seconds < seconds else (direct,)
