@@ -21,13 +21,14 @@ from pathlib import Path
 
 from benchmarks.cost_rivals.answers import Answers
 from benchmarks.cost_rivals.compare import add_options, compare
-from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
+from loadmaster.cost.analyse import analyse, read_job_analysis
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target as read_target
+from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
 HEADER = "K,C,Y,X,R,S,type"

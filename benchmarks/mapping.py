@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.errors import MappingError
-from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.cost.analyse import analyse
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
@@ -33,6 +33,7 @@ from loadmaster.mapping.map_jobs import map_jobs
 from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target
+from loadmaster.workloads.frontends.job_list import read_job_list
 
 TASKS = ("conv", "lang", "recom", "mix")
 """Vision, language, recommendation, and all of them."""

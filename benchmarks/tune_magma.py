@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.cost.analyse import analyse
 from loadmaster.mapping.bounds.group_bounds import group_bound
 from loadmaster.mapping.group import group_of
 from loadmaster.mapping.group_search import MappingSearch
 from loadmaster.mapping.strategies import magma
 from loadmaster.targets.load import target
+from loadmaster.workloads.frontends.job_list import read_job_list
 
 CASES = (
     ("conv.1", "m3e-s2", 4),

@@ -107,7 +107,7 @@ def test_a_new_cost_model_is_one_file(monkeypatch, tmp_path):
     add(monkeypatch, tmp_path, "loadmaster.cost.models", "doubled.py", COSTED)
     assert "doubled" in lm.strategies("cost")
     (tmp_path / "jobs.csv").write_text("K,C,Y,X,R,S,type\n8,8,8,8,3,3,1\n")
-    from loadmaster.cost.analyse import read_job_list
+    from loadmaster.workloads.frontends.job_list import read_job_list
 
     jobs, target = read_job_list(tmp_path / "jobs.csv"), lm.target("m3e-s2")
     assert (

@@ -11,8 +11,9 @@ from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_job_list, read_jobs
+from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_jobs
 from loadmaster.targets.hardware import Style
+from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Role, Workload
 
 HEADER = "K,C,Y,X,R,S,type\n"

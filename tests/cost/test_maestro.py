@@ -13,8 +13,9 @@ from tests.support.needs import PUBLIC_INSTANCES
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.cost.analyse import analyse
 from loadmaster.cost.models.maestro import Maestro
+from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.graph import LoopNest
 
 ANSWERS = M3E / "maestro.csv"

@@ -25,8 +25,6 @@ from loadmaster.targets.load import as_target
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
-__all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
-
 _LONG_TEXT = 2**18
 """Characters of a table from which on the cache is faster than parsing it (`python -m
 benchmarks.costs`)."""

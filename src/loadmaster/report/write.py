@@ -14,8 +14,6 @@ from loadmaster.core.files import replace_files
 if TYPE_CHECKING:
     from loadmaster.planning.plan_records import PlanRecord
 
-__all__ = ["write_report"]
-
 
 def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
     """Write ``report.html`` and ``trace.json.gz`` into ``directory``, which is created if missing,
