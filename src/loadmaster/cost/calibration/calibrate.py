@@ -160,7 +160,19 @@ class _CalibrationRun:
             "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
             "rows": int(self._design.count.sum()) + len(copies),
         }
-        document["calibration"] = source | _success(kinds[0], figures)
+        overall = kinds[0]
+        document["calibration"] = {
+            **source,
+            "error_before": overall.before.mean,
+            "error_after": overall.after.mean,
+            **(
+                {} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}
+            ),
+            **{
+                str(standing): [each.field for each in figures if each.standing is standing]
+                for standing in Standing
+            },
+        }
         return Calibration(
             text=target_text(document),
             **source,
@@ -313,19 +325,6 @@ def _calibrated_document(
             made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
     made["name"] = f"{document['name'].removesuffix('-calibrated')[:69]}-calibrated"
     return made
-
-
-def _success(overall: KindErrors, figures: Sequence[Fitted]) -> dict[str, Any]:
-    """Return errors and standings of figures, as a calibrated target's file has them."""
-    return {
-        "error_before": overall.before.mean,
-        "error_after": overall.after.mean,
-        **({} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}),
-        **{
-            str(standing): [each.field for each in figures if each.standing is standing]
-            for standing in Standing
-        },
-    }
 
 
 def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> None:
