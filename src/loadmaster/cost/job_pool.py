@@ -58,8 +58,14 @@ def read_pool(
     read: list[tuple[str, Workload | JobAnalysis, Sequence[int | None]]] = []
     for source in sources:
         if is_listed(source):
-            listed = _renamed(_read_list(source, mini_batches), names)
-            read.append((source, listed, range(mini_batches)))
+            listed = read_jobs(source)
+            count = len(listed.jobs)
+            if count * mini_batches > MOST:
+                raise MappingError(
+                    f"{source}: {count} jobs for each of {mini_batches} mini-batches are more than"
+                    f" {MOST:,} jobs: ask for fewer mini-batches"
+                )
+            read.append((source, _renamed(listed, names), range(mini_batches)))
         else:
             machine = _require_target(source, target)
             graph = load_renamed(source, names, **options)
@@ -91,18 +97,6 @@ def load_renamed(source: str, taken: list[str], **options: Any) -> Graph:
 def is_listed(source: str) -> bool:
     """Whether a source is a job list or a job analysis table, and no network."""
     return source.lower().endswith(".csv")
-
-
-def _read_list(source: str, mini_batches: int) -> Workload | JobAnalysis:
-    """Read a job list, or a job analysis table."""
-    jobs = read_jobs(source)
-    count = len(jobs.jobs)
-    if count * mini_batches > MOST:
-        raise MappingError(
-            f"{source}: {count} jobs for each of {mini_batches} mini-batches are more than {MOST:,}"
-            " jobs: ask for fewer mini-batches"
-        )
-    return jobs
 
 
 def _renamed(jobs: Workload | JobAnalysis, taken: list[str]) -> Workload | JobAnalysis:
