@@ -65,18 +65,6 @@ _WIDTH = 64
 """Columns of the arrays in tables of layer energies."""
 
 
-def _layers(nests: NestTable) -> tuple[NestTable, Floats, Mask]:
-    """Return loop nests as MAESTRO's layers, arrays of shape (layers, 1), and which are depthwise:
-    these have their channels in ``c``.
-
-    Groups of others, images of a batch and repeats run one after another: how often.
-    """
-    n = replace(nests, **{name: getattr(nests, name)[:, None] for name in FIELDS})
-    depthwise = (n.groups > 1) & (n.c == 1)
-    runs = np.where(depthwise, 1, n.groups) * n.batch * n.repeats
-    return replace(n, c=np.where(depthwise, n.groups * n.k, n.c)), runs, depthwise
-
-
 def _depthwise(n: NestTable, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
     """Every style runs depthwise layers alike, on about C / 64 elements."""
     cycles = n.y * n.x * np.ceil(n.c / (width * width * rows)) * np.minimum(n.c, width) * n.r * n.s
@@ -132,7 +120,12 @@ class Maestro(CostModel):
         """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another
         style, or a layer without energy."""
         nests = nest_table(workload.jobs)
-        layers, runs, depthwise = _layers(nests)
+        # Loop nests as MAESTRO's layers, arrays of shape (layers, 1). Groups but of depthwise ones,
+        # which have their channels in `c`, images of a batch and repeats run one after another.
+        n = replace(nests, **{name: getattr(nests, name)[:, None] for name in FIELDS})
+        depthwise = (n.groups > 1) & (n.c == 1)
+        runs = np.where(depthwise, 1, n.groups) * n.batch * n.repeats
+        layers = replace(n, c=np.where(depthwise, n.groups * n.k, n.c))
         kinds, position = kinds_of(target)
         costs = zip(*(_of_kind(layers, runs, depthwise, core) for core in kinds), strict=True)
         steps, need = (nests.per_job(per_core(figures, position)) for figures in costs)
