@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from loadmaster.cost.calibration.calibrate import calibrate as calibrate
     from loadmaster.cost.divided_jobs import divide_jobs as divide_jobs
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
-    from loadmaster.cost.kernels.work_json import write_work as write_work
+    from loadmaster.cost.kernels.work import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
     from loadmaster.integrations.torch_compile.backend import summary as summary
     from loadmaster.mapping.answer import JobMapping as JobMapping
@@ -177,7 +177,7 @@ _HOMES = {
     "verify_placement": "loadmaster.placement.verify",
     "write_buffers": "loadmaster.allocation.buffers_csv",
     "write_sequence": "loadmaster.placement.sequence_json",
-    "write_work": "loadmaster.cost.kernels.work_json",
+    "write_work": "loadmaster.cost.kernels.work",
 }
 """Where each public name lives: its module and, where it has another name there, that one after a
 colon."""

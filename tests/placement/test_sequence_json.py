@@ -12,8 +12,15 @@ from tests.support.sequences import sequence_from_text
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
-from loadmaster.cost.kernels.work_json import work_from_object, work_to_text, write_work
+from loadmaster.cost.kernels.work import (
+    Amount,
+    KernelWork,
+    SequenceWork,
+    UsedTensor,
+    work_from_object,
+    work_to_text,
+    write_work,
+)
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.sequence import (
     Algorithm,

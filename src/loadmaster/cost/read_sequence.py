@@ -12,8 +12,7 @@ from typing import Any
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import LoadmasterError, PlacementError
 from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_sequence, kernel_work
-from loadmaster.cost.kernels.work_json import FORMAT as WORK
-from loadmaster.cost.kernels.work_json import work_from_object
+from loadmaster.cost.kernels.work import FORMAT, work_from_object
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.sequence_json import object_in, read_text, sequence_from_object
 from loadmaster.targets.hardware import Target
@@ -43,7 +42,7 @@ def read_sequence(
     ----------
     source
         A graph, what :func:`loadmaster.load` reads, or a file (``.json``, ``.json.gz``): from
-        :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are
+        :func:`~loadmaster.cost.kernels.work.write_work`, with bytes and arithmetic that are
         costed now, or from :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs
         of its own.
     target
@@ -99,7 +98,7 @@ def _read_file(source: str, target: Target | None) -> KernelSequence:
     """Return the sequence in a file: costed for the target if it has amounts, else with its own
     costs."""
     data = object_in(read_text(Path(source)), source)
-    if data.get("format") != WORK:
+    if data.get("format") != FORMAT:
         sequence = sequence_from_object(data, source)
         if target is not None:
             raise PlacementError(

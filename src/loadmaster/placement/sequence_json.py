@@ -1,7 +1,7 @@
 """Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand,
 independent of targets.
 
-A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work_json`.
+A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work`.
 
 One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``,
 ``alignment``, ``link``, ``notes``, ``costs``, ``tensors`` and ``kernels``. ``costs`` says what

@@ -1,11 +1,29 @@
 """Work of the kernels of a computation, the same on any machine: arithmetic and bytes, from which a
-target's costs follow."""
+target's costs follow.
+
+As versioned JSON, plain or gzipped, a captured step can be placed on any target, on a machine
+without PyTorch.
+
+One object with the keys ``format`` ("loadmaster kernel work"), ``version`` (1), ``name``,
+``notes``, ``tensors`` and ``kernels``. A tensor is ``[name, bytes, kind]``. A kernel has ``name``,
+``kind``, ``elements``, ``bits``, ``outputs``, ``nests`` and ``operands``; a nest has the extents
+and strides of :class:`~loadmaster.workloads.graph.LoopNest` that are not 1. An operand is ``[number
+of the tensor, what is read, what is written]``: null for nothing, else ``[bytes, role in the loop
+nest, number of the nest]``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
 
-from loadmaster.placement.sequence import StoredTensor
+from loadmaster.core.arguments import validate_arguments
+from loadmaster.core.arrays import WHOLE_LIMIT
+from loadmaster.core.errors import PlacementError
+from loadmaster.placement.sequence import StoredKind, StoredTensor
+from loadmaster.placement.sequence_json import lines_of, validated, write_text
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
@@ -66,3 +84,145 @@ class SequenceWork:
     tensors: tuple[StoredTensor, ...]
     kernels: tuple[KernelWork, ...]
     notes: tuple[str, ...] = ()
+
+
+FORMAT = "loadmaster kernel work"
+VERSION = 1
+
+_PLAIN = {
+    field.name: getattr(LoopNest(1, 1), field.name)
+    for field in fields(LoopNest)
+    if field.name not in ("input", "weight", "output", "loops")
+}
+"""Extents of a nest, as they are where a file does not give them."""
+
+
+@validate_arguments(PlacementError)
+def write_work(work: SequenceWork, path: Path) -> Path:
+    """Write kernel work, gzipped if the name ends in ``.gz``. The same work gives the same bytes.
+
+    Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
+    """
+    return write_text(work_to_text(work), path, "the work")
+
+
+def work_to_text(work: SequenceWork) -> str:
+    """Return the work as JSON text, one tensor or kernel a line."""
+    head = {"format": FORMAT, "version": VERSION, "name": work.name, "notes": list(work.notes)}
+    tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in work.tensors]
+    return lines_of(
+        head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in work.kernels]
+    )
+
+
+def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
+    """Return a kernel's work as JSON; nests without fields that have the default."""
+
+    def amount(given: Amount | None) -> list[Any] | None:
+        """Return the bytes of an access as JSON; None without an access."""
+        return None if given is None else [given.bytes, str(given.role), given.nest]
+
+    nests = [
+        {name: value for name, plain in _PLAIN.items() if (value := getattr(nest, name)) != plain}
+        for nest in kernel.nests
+    ]
+    return {
+        **{name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")},
+        "nests": nests,
+        "operands": [[use.tensor, amount(use.read), amount(use.write)] for use in kernel.operands],
+    }
+
+
+def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
+    """Read the work that a JSON object describes; errors call it ``name``.
+
+    Raises
+    ------
+    PlacementError
+        The object is of another version, or has missing, unknown, repeated or wrong fields.
+    """
+    file = validated(data, name, FORMAT, VERSION, _model())
+    kernels = tuple(_kernel(record) for record in file.kernels)
+    for kernel in kernels:
+        for use in kernel.operands:
+            if use.tensor >= len(file.tensors) or any(
+                amount.nest >= len(kernel.nests) for amount in (use.read, use.write) if amount
+            ):
+                raise PlacementError(
+                    f"{name}: kernel {kernel.name!r} names a tensor or a loop nest that does not"
+                    " exist"
+                )
+    return SequenceWork(
+        file.name,
+        tuple(StoredTensor(*tensor) for tensor in file.tensors),
+        kernels,
+        tuple(file.notes),
+    )
+
+
+def _kernel(record: Any) -> KernelWork:
+    """Return the kernel's work of a checked record."""
+
+    def amount(given: tuple[int, Role, int] | None) -> Amount | None:
+        """Return the bytes of an access from its record; None without an access."""
+        if given is None:
+            return None
+        size, role, nest = given
+        return Amount(size, role, -1 if role is Role.ONCE else nest)
+
+    operands = tuple(
+        UsedTensor(tensor, amount(read), amount(written))
+        for tensor, read, written in record.operands
+    )
+    nests = tuple(LoopNest(**nest.model_dump()) for nest in record.nests)
+    return KernelWork(
+        record.name, record.kind, operands, nests, record.elements, record.bits, record.outputs
+    )
+
+
+@cache
+def _model() -> Any:
+    """Make the schema of the file; values that contradict each other are found when kernels are
+    costed."""
+    from pydantic import BaseModel, ConfigDict, Field, create_model
+
+    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
+    extent = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
+    position = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
+    text = Annotated[str, Field(strict=True, max_length=2**16)]
+    amount = tuple[whole, Role, position]
+
+    class Record(BaseModel):
+        """An object of the file without further keys."""
+
+        model_config = ConfigDict(extra="forbid")
+
+    pairs = ("stride", "dilation")
+    extents: dict[str, Any] = {
+        name: (tuple[extent, extent] if name in pairs else extent, value)
+        for name, value in _PLAIN.items()
+    }
+    nest: Any = create_model("NestRecord", __base__=Record, **extents)
+
+    class KernelWorkRecord(Record):
+        """A kernel's work in the file."""
+
+        name: text
+        kind: text
+        elements: whole
+        bits: Annotated[int, Field(strict=True, ge=1, le=2**10)]
+        outputs: whole
+        nests: list[nest]
+        operands: list[tuple[whole, amount | None, amount | None]]
+
+    class WorkRecord(Record):
+        """The file: a sequence's tensors and the work of its kernels."""
+
+        format: text
+        version: whole
+        name: text
+        notes: list[text]
+        tensors: list[tuple[text, whole, StoredKind]]
+        kernels: Annotated[list[KernelWorkRecord], Field(min_length=1)]
+
+    return WorkRecord
