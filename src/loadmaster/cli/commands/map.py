@@ -176,6 +176,7 @@ def map_command(
     due, priorities = times.arguments(MappingError), _priorities(priority)
     timed = any(due.values()) or bool(priorities)
     timings: dict[str, NetworkTiming] = {}
+    found: tuple[JobMapping, ...]
     with output.working(out) as (place, options["progress"]):
         read = reading.arguments()
         if any(read.values()) and all(map(is_listed, jobs)):
@@ -190,8 +191,17 @@ def map_command(
                     f"map: --cut goes with one objective and the cost model {DEFAULT}, and without"
                     f" {_FREE_ONLY}, {_WAITING}"
                 )
+            if machine is None:
+                raise MappingError(
+                    "map: --cut needs the --target whose cores are to run the pieces"
+                )
+            from loadmaster.cost.divided_jobs import divide_jobs
+            from loadmaster.mapping.divided_jobs import map_divided_jobs
+
             options |= {"settings": settings, "threads": threads}
-            found, pool = _map_divided(jobs, machine, rate, objective, read, options)
+            divided = divide_jobs(jobs, machine, rate, **read)
+            found = (map_divided_jobs(divided, rate, objective=objective, **options),)
+            pool = next(way for way in divided.ways if way.analysis.jobs == found[0].jobs)
         else:
             pool = read_pool(jobs, machine, cost, **read)
             if not dependencies and not timed:
@@ -280,25 +290,6 @@ def _map_free(
     if len(objectives) == 2:
         return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
     return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
-
-
-def _map_divided(
-    jobs: list[str],
-    machine: Target | None,
-    rate: float,
-    objective: str,
-    read: dict[str, Any],
-    options: dict[str, Any],
-) -> tuple[tuple[JobMapping, ...], JobPool]:
-    """Cut operators and map their pieces; return the mapping and its pool of jobs."""
-    from loadmaster.cost.divided_jobs import divide_jobs
-    from loadmaster.mapping.divided_jobs import map_divided_jobs
-
-    if machine is None:
-        raise MappingError("map: --cut needs the --target whose cores are to run the pieces")
-    divided = divide_jobs(jobs, machine, rate, **read)
-    found = map_divided_jobs(divided, rate, objective=objective, **options)
-    return (found,), next(way for way in divided.ways if way.analysis.jobs == found.jobs)
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
