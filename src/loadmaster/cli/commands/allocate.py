@@ -23,6 +23,7 @@ from loadmaster.cli.options import (
 )
 from loadmaster.cli.output import PageOutput, versioned
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.files import directory_if_asked
 from loadmaster.integrations.dumps.readers.registry import READERS, read_dump
 
 if TYPE_CHECKING:
@@ -100,7 +101,6 @@ def allocate_command(
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.allocation.memories.problem import BankAllocationJson
     from loadmaster.allocation.problem import Allocation
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export_json import AllocateJson
     from loadmaster.report.packing import packing_page
@@ -198,7 +198,6 @@ def _compare(
     """Write and print comparisons with another planner. Exit code 1 if its own addresses are
     invalid, or Loadmaster found none."""
     from loadmaster.allocation.buffers_csv import write_buffers
-    from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.dumps.compare import ArenasJson, compare
     from loadmaster.report.floor import floor_table
 

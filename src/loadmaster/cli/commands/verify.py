@@ -30,6 +30,7 @@ PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.errors import Violation
+    from loadmaster.targets.hardware import Target
 
 
 def verify_command(
@@ -125,7 +126,7 @@ def verify_command(
     assert source is not None
     execution, what = None, "plan" if plan else "packing"
     counts, violations = (
-        _check_plan(source, _models(against), reading, target, overrides)
+        _check_plan(source, _models(against), reading, machine_of(target, overrides))
         if plan
         else _check_packing(source, capacity, memory)
     )
@@ -162,11 +163,7 @@ def _models(texts: list[str] | None) -> list[str]:
 
 
 def _check_plan(
-    file: Path,
-    models: list[str],
-    reading: Reading,
-    target: str | None,
-    overrides: list[str] | None,
+    file: Path, models: list[str], reading: Reading, machine: Target | None
 ) -> tuple[str, tuple[Violation, ...]]:
     """Verify a plan, against networks if some are given. Return what was checked and the
     violations."""
@@ -174,7 +171,6 @@ def _check_plan(
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.verify_against import verify_against
 
-    machine = machine_of(target, overrides)
     plan = Plan.load(file)
     counts = (
         f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)}"
