@@ -24,8 +24,8 @@ from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.base import CostModel
+from loadmaster.cost.models.measured import parse_job_analysis
 from loadmaster.cost.registry import COST_MODELS
-from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.workloads.frontends.job_list import read_job_list

@@ -17,9 +17,8 @@ from loadmaster.core.names import unique_names
 from loadmaster.core.provenance import Label, Provenance, merged
 from loadmaster.cost.base import CostModel, JobAnalysis
 from loadmaster.cost.cache import cached, text_key, work_key
-from loadmaster.cost.models.measured import MeasuredTable
+from loadmaster.cost.models.measured import MeasuredTable, parse_job_analysis
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
-from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.frontends.job_list import read_job_list
@@ -190,7 +189,7 @@ def read_jobs(path: str | Path) -> Workload | JobAnalysis:
 @validate_arguments(JobError)
 def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> JobAnalysis:
     """Read a ready job analysis table, as
-    :func:`~loadmaster.cost.tables.job_analysis_csv.parse_job_analysis` has it.
+    :func:`~loadmaster.cost.models.measured.parse_job_analysis` has it.
 
     What was read of a long file is kept in ``cache``, as in :func:`analyse`. Raises
     :class:`~loadmaster.core.errors.JobError`, naming file, line and column.
