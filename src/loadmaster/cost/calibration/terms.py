@@ -166,25 +166,25 @@ def layers_observed(
     Raises :class:`~loadmaster.core.errors.JobError` for unknown operators and cores, and for
     operators without a network.
     """
-    if timed[0].layer is not None:
-        layers = [row.layer for row in timed if row.layer is not None]
+    if not timed[0].operator:
+        layers = [each.row for each in timed]
         work = job_list_of(layers, Path(source).name.removesuffix(".csv"), source)
-        found = [(number, row.core, row.seconds, row.place) for number, row in enumerate(timed)]
+        found = [(job, each.core, each.seconds, each.row.place) for job, each in enumerate(timed)]
         return _terms_of(machine, work, found)
     if network is None:
         raise JobError(f"{source}: holds operators by name: say of which network, with --network")
     work = lower([network], replace(machine.target, memories=machine.target.memories[:1]))
     owner = {name: number for number, job in enumerate(work.jobs) for name in job.operators}
     sums: dict[tuple[int, str], tuple[float, str]] = {}
-    for row in timed:
-        if row.operator not in owner:
+    for each in timed:
+        if each.operator not in owner:
             raise JobError(
-                f"{row.place}: {network.name} has no operator {row.operator!r} that takes time:"
-                f" {instead(row.operator, owner)}"
+                f"{each.row.place}: {network.name} has no operator {each.operator!r} that takes"
+                f" time: {instead(each.operator, owner)}"
             )
-        key = owner[row.operator], row.core
-        seconds, place = sums.get(key, (0.0, row.place))
-        sums[key] = seconds + row.seconds, place
+        key = owner[each.operator], each.core
+        seconds, place = sums.get(key, (0.0, each.row.place))
+        sums[key] = seconds + each.seconds, place
     return _terms_of(
         machine, work, [(number, core, *value) for (number, core), value in sums.items()]
     )

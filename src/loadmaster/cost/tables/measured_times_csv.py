@@ -55,14 +55,13 @@ class TimedKernel:
 
 @dataclass(frozen=True, slots=True)
 class TimedLayer:
-    """Seconds of a layer by shape, or of an operator by name (``layer`` is then None); ``core`` is
-    empty if not given."""
+    """Seconds of a layer by the shape in its row, or of an ``operator`` by name; ``operator`` and
+    ``core`` are empty if not given."""
 
     operator: str
-    layer: CsvRow | None
+    row: CsvRow
     core: str
     seconds: float
-    place: str
 
 
 def read_timed(path: str | Path) -> tuple[list[TimedKernel], list[TimedLayer]]:
@@ -84,10 +83,10 @@ def read_timed(path: str | Path) -> tuple[list[TimedKernel], list[TimedLayer]]:
         return [_kernel(row) for row in rows_of(text, source, (*KERNEL, *AMOUNTS))], []
     if "k" in header:
         rows = rows_of(text, source, (*SHAPE, "seconds"), ("core",))
-        return [], [_layer(row, row) for row in rows]
+        return [], [_layer(row, "") for row in rows]
     if "op" in header:
         rows = rows_of(text, source, ("op", "seconds"), ("core",))
-        return [], [_layer(row, None) for row in rows]
+        return [], [_layer(row, row.text("op")) for row in rows]
     raise JobError(
         f"{path}:1: no measured times: write the columns {','.join(SHAPE)},seconds (layer shapes)"
         " or op,seconds (operators of a network), or give what loadmaster profile --out has"
@@ -156,9 +155,7 @@ def _kernel(row: CsvRow) -> TimedKernel:
     )
 
 
-def _layer(row: CsvRow, shape: CsvRow | None) -> TimedLayer:
+def _layer(row: CsvRow, operator: str) -> TimedLayer:
     """Return the measured layer of a row."""
-    operator = "" if shape is not None else row.text("op")
-    return TimedLayer(
-        operator, shape, row.cells.get("core", ""), row.number("seconds", positive=True), row.place
-    )
+    seconds = row.number("seconds", positive=True)
+    return TimedLayer(operator, row, row.cells.get("core", ""), seconds)
