@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,8 @@ def plan(
         except CapacityError as error:
             refusal = error
             if isinstance(error, PackingError):
-                machines += [_with_less_room(target, share) for share in _LESS_ROOM]
+                rooms = (int(target.near.capacity * share) for share in _LESS_ROOM)
+                machines += [target.with_memory(1, capacity=room) for room in rooms]
         for machine in machines:
             if found is not None and machine is not smaller:
                 break
@@ -198,13 +199,6 @@ def plan(
             seed,
             notes,
         )
-
-
-def _with_less_room(target: Target, share: float) -> Target:
-    """Return a machine with a share of the fast memory."""
-    main, near, *others = target.memories
-    near = replace(near, capacity=int(near.capacity * share))
-    return replace(target, memories=(main, near, *others))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ _LISTED = 100
 _DRAWN = 5000
 _KINDS = len(PALETTE) - 1
 """Number of kinds of operators with their own colour; all others share the last colour."""
-_FREE = (OpClass.VIEW, OpClass.SHAPE)
 
 
 def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
@@ -151,7 +150,7 @@ def bytes_of(op: Op | Job) -> int:
 def _points(graph: Graph, machine: Target | None) -> list[Point]:
     """Return a point for each operator with work or bytes, most work first; with a machine, for
     each job, most seconds first."""
-    items: Sequence[Op | Job] = [op for op in graph.ops if op.op_class not in _FREE]
+    items: Sequence[Op | Job] = [op for op in graph.ops if not op.op_class.is_free]
     seconds, prefix = [None] * len(items), ""
     if machine is not None:
         from loadmaster.cost.analytical.job_costs import job_table
@@ -248,11 +247,11 @@ def _kinds(graph: Graph) -> Table:
         [
             {
                 "~Operator": kind,
-                "Planned as": f"{op_class}{' (free)' * (op_class in _FREE)}",
+                "Planned as": f"{op_class}{' (free)' * op_class.is_free}",
                 ">Count": f"{row['count']:,}",
                 ">MACs": format_count(row["macs"]) if row["macs"] else "",
                 ">Scalar ops": format_count(row["elements"]) if row["elements"] else "",
-                ">Bytes": "" if op_class in _FREE else format_bytes(row["bytes"]),
+                ">Bytes": "" if op_class.is_free else format_bytes(row["bytes"]),
                 ">Of arithmetic": Share((2 * row["macs"] + row["elements"]) / total),
             }
             for (kind, op_class), row in _totals_by_kind(graph).items()

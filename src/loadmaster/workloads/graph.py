@@ -62,6 +62,11 @@ class OpClass(StrEnum):
     UNKNOWN = "unknown"
     """Unknown: planned with its true bytes and no arithmetic, and named in the summary."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the work costs nothing."""
+        return self in (OpClass.VIEW, OpClass.SHAPE)
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:

@@ -28,11 +28,10 @@ from loadmaster.placement.sequence import (
     StoredTensor,
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Target
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind, uncounted
+from loadmaster.workloads.graph import Access, Graph, Op, TensorKind, uncounted
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
 from loadmaster.workloads.job import Operand as JobOperand
 
-_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 _TILE = 4
 """Rows and columns of outputs in a Winograd tile, for F(4x4, 3x3)."""
 _TRANSFORMED = (_TILE + 2) ** 2
@@ -68,7 +67,7 @@ def kernel_work(graph: Graph) -> SequenceWork:
     -----
     O(operators + operands).
     """
-    ops = [op for op in graph.ops if op.op_class not in _FREE]
+    ops = [op for op in graph.ops if not op.op_class.is_free]
     uses = _uses(graph, ops)
     if not any(uses):
         raise PlacementError(

@@ -39,8 +39,6 @@ def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Res
 
 # An operator that is not understood, or that runs subgraphs, stays a job of its own.
 _HOSTS = frozenset({OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT})
-FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
-"""Kinds of operators that cost nothing."""
 
 
 @dataclass
@@ -76,7 +74,7 @@ def fuse(graph: Graph) -> Sequence[FusedOp]:
     groups: list[FusedOp] = []
     group_of: dict[str, int] = {}
     for op in graph.ops:
-        if op.op_class in FREE:
+        if op.op_class.is_free:
             continue
         host = _host(graph, op, groups, group_of)
         if host is None:
