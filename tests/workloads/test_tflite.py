@@ -403,6 +403,19 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
     assert "reads tensor 'lost' before another writes it" in refused(tmp_path, model)
 
 
+def test_sizes_that_a_network_computes_cost_nothing():
+    """As converters write a flattening of a batch of any size."""
+    model, main = started()
+    x = main.input("1x4x4x2")
+    shape = main.out("SHAPE", [x], "4", None, dtype="int32")
+    ends = (main.ints(0), main.ints(1), main.ints(1))
+    batch = main.out("STRIDED_SLICE", [shape, *ends], "", {4: 1}, dtype="int32")
+    sizes = main.out("PACK", [batch, main.ints(32)], "2", None, dtype="int32")
+    flat = main.out("RESHAPE", [x, sizes], "1x32", {})
+    main.outputs = [main.out("RELU", [flat])]
+    assert classes(graph_of(model)) == "shape shape shape view elementwise"
+
+
 def test_handles_of_variables_cost_nothing():
     model, main = started()
     handle = main.out("VAR_HANDLE", [], "1", {0: "", 1: "state"}, dtype="resource")

@@ -270,8 +270,16 @@ class _TfliteWalk(WalkedNetwork):
             call = replace(call, inputs=(given,), outputs=(self._content(handle, given),))
         meaning = meaning_of(call) if call.outputs else None
         if meaning is not None:
-            return _translated_step(call, meaning)
+            return _translated_step(call, meaning, known=self._is_known(call))
         return VisitedNode(call, Work(OpClass.UNKNOWN))
+
+    def _is_known(self, call: OperatorCall) -> bool:
+        """Whether the results are few integers that follow from constants, as sizes do."""
+        return call.kind in _SHAPE_KINDS or (
+            call.result.dtype in _WHOLE
+            and call.result.count <= _LARGEST_PARAMETER
+            and all(v.constant and v.name not in self._variables for v in call.inputs if v)
+        )
 
     def _content(self, handle: Value, like: Value) -> Value:
         """Return the tensor that a resource variable holds: it is there from the start, and each
@@ -281,6 +289,7 @@ class _TfliteWalk(WalkedNetwork):
             name = free_name(f"{handle.name}/content", self.values, self.names)
             found = Value(name, like.shape, like.dtype, like.stored, TensorKind.WEIGHT)
             self._contents[key] = self.add(found)
+            self._variables.add(name)
         return self._contents[key]
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
@@ -374,14 +383,12 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _translated_step(call: OperatorCall, node: OperatorCall) -> VisitedNode:
+def _translated_step(call: OperatorCall, node: OperatorCall, known: bool) -> VisitedNode:
     """Return the step of an operator from ``node``, the ONNX operator that it is like: its work,
-    its division in the file's order of dimensions, and its result as a view or constant where it is
-    one."""
-    if call.kind in _SHAPE_KINDS:
-        work = Work(OpClass.SHAPE)
-    else:
-        work = Work(OpClass.VIEW) if is_view(node) else work_of(node)
+    its division in the file's order of dimensions, and its result as a view or, where it is
+    ``known`` before the first inference, as a constant."""
+    free = OpClass.SHAPE if known else OpClass.VIEW if is_view(node) else None
+    work = Work(free) if free else work_of(node)
     division = in_file_order(division_of(node, work.op_class), node)
     result = call.result
     if work.op_class is OpClass.SHAPE:
