@@ -46,7 +46,7 @@ from loadmaster.report.view import (
     pairs,
 )
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
+from loadmaster.workloads.graph import FREE, Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job
 
 _LISTED = 100
@@ -150,7 +150,7 @@ def bytes_of(op: Op | Job) -> int:
 def _points(graph: Graph, machine: Target | None) -> list[Point]:
     """Return a point for each operator with work or bytes, most work first; with a machine, for
     each job, most seconds first."""
-    items: Sequence[Op | Job] = [op for op in graph.ops if not op.op_class.is_free]
+    items: Sequence[Op | Job] = [op for op in graph.ops if op.op_class not in FREE]
     seconds, prefix = [None] * len(items), ""
     if machine is not None:
         from loadmaster.cost.analytical.job_costs import job_table
@@ -247,11 +247,11 @@ def _kinds(graph: Graph) -> Table:
         [
             {
                 "~Operator": kind,
-                "Planned as": f"{op_class}{' (free)' * op_class.is_free}",
+                "Planned as": f"{op_class}{' (free)' * (op_class in FREE)}",
                 ">Count": f"{row['count']:,}",
                 ">MACs": format_count(row["macs"]) if row["macs"] else "",
                 ">Scalar ops": format_count(row["elements"]) if row["elements"] else "",
-                ">Bytes": "" if op_class.is_free else format_bytes(row["bytes"]),
+                ">Bytes": "" if op_class in FREE else format_bytes(row["bytes"]),
                 ">Of arithmetic": Share((2 * row["macs"] + row["elements"]) / total),
             }
             for (kind, op_class), row in _totals_by_kind(graph).items()

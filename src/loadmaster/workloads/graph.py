@@ -62,10 +62,9 @@ class OpClass(StrEnum):
     UNKNOWN = "unknown"
     """Unknown: planned with its true bytes and no arithmetic, and named in the summary."""
 
-    @property
-    def is_free(self) -> bool:
-        """Whether the work costs nothing."""
-        return self in (OpClass.VIEW, OpClass.SHAPE)
+
+FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
+"""Kinds of work that cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from loadmaster.placement.sequence import (
     StoredTensor,
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Target
-from loadmaster.workloads.graph import Access, Graph, Op, TensorKind, uncounted
+from loadmaster.workloads.graph import FREE, Access, Graph, Op, TensorKind, uncounted
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
 from loadmaster.workloads.job import Operand as JobOperand
 
@@ -67,7 +67,7 @@ def kernel_work(graph: Graph) -> SequenceWork:
     -----
     O(operators + operands).
     """
-    ops = [op for op in graph.ops if not op.op_class.is_free]
+    ops = [op for op in graph.ops if op.op_class not in FREE]
     uses = _uses(graph, ops)
     if not any(uses):
         raise PlacementError(

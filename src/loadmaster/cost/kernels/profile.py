@@ -30,7 +30,7 @@ from loadmaster.cost.kernels.kernel_times import (
     conditions,
     default_threads,
 )
-from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.graph import FREE, Graph
 
 _FILL = 0.5
 """The value of floating-point operands; integers are 0, which is a valid index everywhere."""
@@ -87,7 +87,7 @@ def profile(
     PlacementError
         No operator of the graph can be run, or the folder cannot be written.
     """
-    ops = [op for op in graph.ops if not op.op_class.is_free]
+    ops = [op for op in graph.ops if op.op_class not in FREE]
     if not any(op.invocation for op in ops):
         raise PlacementError(
             f"{graph.source}: its operators cannot be run here: profile a torch module,"

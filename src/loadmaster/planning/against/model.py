@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from loadmaster.core.names import unique_names
-from loadmaster.workloads.graph import Access, Graph, Op, Tensor, TensorKind
+from loadmaster.workloads.graph import FREE, Access, Graph, Op, Tensor, TensorKind
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -24,7 +24,7 @@ class ReferenceNetwork:
     @cached_property
     def operators(self) -> dict[str, Op]:
         """Operators in their order."""
-        return {op.name: op for op in self.graph.ops if not op.op_class.is_free}
+        return {op.name: op for op in self.graph.ops if op.op_class not in FREE}
 
     @cached_property
     def place(self) -> dict[str, int]:

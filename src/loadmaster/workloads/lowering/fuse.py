@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TypeVar
 
-from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass
+from loadmaster.workloads.graph import FREE, Access, Graph, LoopNest, Op, OpClass
 
 Result = TypeVar("Result")
 
@@ -74,7 +74,7 @@ def fuse(graph: Graph) -> Sequence[FusedOp]:
     groups: list[FusedOp] = []
     group_of: dict[str, int] = {}
     for op in graph.ops:
-        if op.op_class.is_free:
+        if op.op_class in FREE:
             continue
         host = _host(graph, op, groups, group_of)
         if host is None:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import FREE, Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
 from loadmaster.workloads.window import ALL, Box, Window, disjoint, through_reshape, volume
 
@@ -24,7 +24,7 @@ def with_leading_dimensions(graph: Graph) -> Graph:
     for output in graph.outputs:
         shapes[graph.tensors[output].storage].add(None)
     for op in graph.ops:
-        for read in () if op.op_class.is_free else op.reads:
+        for read in () if op.op_class in FREE else op.reads:
             tensor = graph.tensors[read.tensor]
             shapes[tensor.storage].add(None if read.of_storage else tensor.shape)
     views = {(each.storage, each.shape): each.name for each in graph.tensors.values()}
@@ -302,7 +302,7 @@ class _StorageVersions:
         """Return the operator with operands of the versions that it reads and writes."""
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
         reads = [replace(access, tensor=sources[access.tensor]) for access in op.reads]
-        if not op.op_class.is_free:
+        if op.op_class not in FREE:
             reads += self._update(op, {read.tensor for read in reads})
         if not self.count:
             return op
