@@ -133,3 +133,18 @@ def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(
         assert sum(part.bytes for part in pieces.parts["y"]) == 4 * 24 * 4
         read = sum(read.bytes for read in pieces.reads[0][0] if read.storage == "w")
         assert read == 16 * 24 * 4 / (3 if axes[-1] == 1 else 1)
+
+
+def test_an_input_of_which_pieces_leave_out_some_rows_stays_whole():
+    """Between what a strided convolution reads are gaps, which no grid of the reshaped input
+    leaves out."""
+    shape = constant("s", [1, 1, 12])
+    nodes = "v = Reshape(x, s); y = Conv<kernel_shape=[1], strides=[3]>(v, w)"
+    graph = graph_of(
+        nodes, "float[1,1,3,4] x", "y", [shape, constant("w", np.ones((2, 1, 1)), np.float32)]
+    )
+    fused = fuse(graph)
+    (form,) = (each for each in (divisible(graph, group) for group in fused) if each)
+    plan = planned(lm.lower([graph], npu(), cuts=[Cuts([form.grid({2: 4})])]), npu())
+    assert lm.verify(plan) == ()
+    assert sum(tensor.storage == "x" for tensor in plan.tensors) == 1

@@ -18,7 +18,7 @@ from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
 from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
 from loadmaster.workloads.graph import OpClass
-from loadmaster.workloads.window import Window, operand_box, reshaped_boxes, volume, whole
+from loadmaster.workloads.window import ALL, Window, operand_box, reshaped_boxes, volume, whole
 
 
 def model_of(kind, shapes, constants, attributes, opset=17):
@@ -331,6 +331,62 @@ def test_a_resized_range_is_as_long_as_its_neighbours_reach():
             for first in range(0, 16, 2)
         }
         assert max(last - first for first, last in lengths) == most
+
+
+def test_a_resized_range_has_a_margin_where_positions_are_rounded():
+    """In runtimes: on long dimensions, and where the sizes of half_pixel_symmetric are fractions."""
+    attributes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}
+    (op,) = graph_of(model_of(*resized(8192, None, 3633, attributes))).ops
+    first, last = op.reads[0].windows[2].of(((0, 1), (0, 2), (2430, 2431), (0, 3)), 8192)
+    assert first <= 5479
+    assert last > 5480
+    attributes = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "ceil"}
+    (op,) = graph_of(model_of(*resized(29, 0.25, None, attributes), opset=19)).ops
+    first, last = op.reads[0].windows[2].of(((0, 1), (0, 2), (0, 1), (0, 3)), 29)
+    assert first <= 2
+    assert last > 3
+
+
+def test_a_result_as_long_as_the_operand_at_another_scale_needs_all_of_it():
+    """Some runtimes copy it, by the standard rows move."""
+    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    (op,) = graph_of(model_of(*resized(6, 1.05, None, attributes))).ops
+    assert not op.axes
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "attributes", "opset", "windows"),
+    [
+        ("ConvInteger", [(1, 2, 4, 4), (4, 2, 2, 2), (1,), (1,)], {}, 17, {3: (ALL,)}),
+        ("GroupNormalization", [(2, 4, 2), (1,), (1,)], {"num_groups": 2}, 18, {1: (ALL,)}),
+        ("Add", [(2, 3, 4, 3), (3,)], {"axis": 1, "broadcast": 1}, 6, {1: ()}),
+        ("PRelu", [(2, 3, 4, 3), (3,)], {}, 6, {1: ()}),
+    ],
+)
+def test_operands_of_other_extents_than_the_dimension_are_needed_by_every_piece(
+    kind, shapes, attributes, opset, windows
+):
+    dtype = "uint8" if kind == "ConvInteger" else "float32"
+    inputs = {f"x{i}": f"{dtype}{list(shape)}" for i, shape in enumerate(shapes)}
+    described = ", ".join(f"{text} {name}" for name, text in inputs.items())
+    text = f"y = {kind}{attributes_text(attributes)}({', '.join(inputs)})"
+    (op,) = graph_of(model(text, described.replace("float32", "float"), "y", opset=opset)).ops
+    found = {read.tensor: read.windows for read in op.reads}
+    assert {i: found[f"x{i}"] for i in windows} == windows
+
+
+def attributes_text(attributes):
+    return f"<{', '.join(f'{name}={value}' for name, value in attributes.items())}>" * bool(
+        attributes
+    )
+
+
+def test_moments_over_all_channels_take_them_together():
+    attributes = {"across_channels": 1, "normalize_variance": 1}
+    (op,) = graph_of(model_of("MeanVarianceNormalization", [(2, 3, 2, 2)], {}, attributes, 8)).ops
+    assert not op.axes
+    (op,) = graph_of(model_of("MeanVarianceNormalization", [(2, 3, 2, 2)], {}, {}, 13)).ops
+    assert op.axes == (1,)
 
 
 @pytest.mark.parametrize(("opset", "axes"), [(11, (0,)), (13, (0, 2))])

@@ -120,6 +120,9 @@ class Pieces:
         boxes = list(dict.fromkeys(needed))
         if tensor.kind is TensorKind.INPUT:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
+            if len({part for box in boxes for part in grid.parts_overlapping(box)}) < grid.tiles:
+                # Nobody reads some part: between the boxes are gaps, seen through a reshape.
+                return
             boxes = list(grid.boxes)
         volumes = [volume(box) for box in boxes]
         # Boxes that overlap, or leave something out, add up to another volume; parts have whole

@@ -44,11 +44,13 @@ def elementwise(node: Node, data: int = 0) -> Work:
 
 def by_element(node: Node) -> Division:
     """Division of an elementwise operator: each element needs the matching element of each operand;
-    operands that do not broadcast are needed as a whole."""
+    operands that do not broadcast are needed as a whole, also those of before opset 7, when an
+    attribute said to what."""
     shape = node.result.shape
+    given = ((i, value.shape) for i, value in enumerate(node.inputs) if value)
     return Division(
         tuple(range(len(shape))),
-        {i: aligned(value.shape, shape) for i, value in enumerate(node.inputs) if value},
+        {i: aligned(own, shape) for i, own in given if node.opset >= 7 or own == shape},
     )
 
 
@@ -423,8 +425,10 @@ def _resize(node: Node) -> Division:
     stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
     if scales == [] and stretched and all(data):
         scales = list(map(Fraction, result, data))
-    if not scales or node.attrs.get("antialias"):
+    if not scales or node.attrs.get("antialias") or (data == result and {*scales} != {1}):
+        # Implementations differ in what a result of the same shape is.
         return WHOLE
+    exact = node.attrs.get("coordinate_transformation_mode") != "half_pixel_symmetric"
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
         position, neighbours = _position(node, before, after, scale), _neighbours(node, scale)
@@ -433,7 +437,7 @@ def _resize(node: Node) -> Division:
         windows.append(
             Window(axis)
             if before == after and scale == 1
-            else _window_of_neighbours(axis, before, after, position, neighbours)
+            else _window_of_neighbours(axis, before, after, position, neighbours, exact)
         )
     return divided({0: tuple(windows)})
 
@@ -524,16 +528,17 @@ def _window_of_neighbours(
     after: int,
     position: tuple[Fraction, Fraction],
     neighbours: tuple[_Number, _Number, bool],
+    exact: bool,
 ) -> Window:
     """The window of the neighbours of a range of positions; positions outside the operand are
-    clamped."""
+    clamped. Offsets that are not ``exact`` are rounded."""
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
     numerator, more = int(slope * whole), (whole - 1) * up
     low = int((offset + first) * whole) + more
     high = int((offset + last) * whole) + more
-    # Where the scale is a small binary fraction, floating-point positions are exact.
-    if slope.numerator & slope.numerator - 1 or slope.denominator >= 2**12:
+    # Where the scale is a binary fraction, short beside single precision, positions are exact.
+    if not exact or slope.numerator & slope.numerator - 1 or before * whole >= 2**20:
         error = before * whole // 2**21
         low -= error + (not up)
         high += error + up

@@ -489,7 +489,7 @@ def _convolution_division(
         weight: (*own, *(ALL for _ in spatial)),
     }
     if node.optional(bias):
-        operands[bias] = (Window(1),)
+        operands[bias] = (Window(1) if node.shape(bias) == result[1:2] else ALL,)
     # A piece has a row of input to itself at least.
     steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, rank + 2) if transposed}
     rows = ("" if transposed and axis < rank else "y" for axis in range(2, rank + 1))

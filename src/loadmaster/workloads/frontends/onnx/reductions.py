@@ -100,7 +100,9 @@ def _cumulative(node: Node) -> Division:
 def _by_moments(node: Node) -> Division:
     """Return how a normalisation by mean and variance divides: not along the normalised axes."""
     rank = node.rank
-    return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
+    # Before opset 9 an attribute adds the channels.
+    usual = (0, 1, 2, 3) if node.attrs.get("across_channels") else (0, 2, 3)
+    return along(node, node.integers("axes") or [axis for axis in usual if axis < rank])
 
 
 def _by_group(node: Node) -> Division:
@@ -111,9 +113,8 @@ def _by_group(node: Node) -> Division:
         return WHOLE
     each = shape[1] // groups
     rest = (ALL for _ in shape[2:])
-    scales = {
-        i: (Window(1) if node.shape(i)[0] == shape[1] else Window(1, 1, each),) for i in (1, 2)
-    }
+    windows = {groups: Window(1, 1, each), shape[1]: Window(1)}
+    scales = {i: (windows.get(node.shape(i)[0], ALL),) for i in (1, 2)}
     return divided({0: (Window(0), Window(1, 1, each, unit=each), *rest)} | scales, steps={1: each})
 
 
