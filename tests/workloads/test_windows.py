@@ -366,19 +366,13 @@ def test_a_result_as_long_as_the_operand_at_another_scale_needs_all_of_it():
 def test_operands_of_other_extents_than_the_dimension_are_needed_by_every_piece(
     kind, shapes, attributes, opset, windows
 ):
-    dtype = "uint8" if kind == "ConvInteger" else "float32"
+    dtype = "uint8" if kind == "ConvInteger" else "float"
     inputs = {f"x{i}": f"{dtype}{list(shape)}" for i, shape in enumerate(shapes)}
     described = ", ".join(f"{text} {name}" for name, text in inputs.items())
-    text = f"y = {kind}{attributes_text(attributes)}({', '.join(inputs)})"
-    (op,) = graph_of(model(text, described.replace("float32", "float"), "y", opset=opset)).ops
+    operators = [node(kind, list(inputs), "y", **attributes)]
+    (op,) = graph_of(model(operators, described, "y", opset=opset)).ops
     found = {read.tensor: read.windows for read in op.reads}
     assert {i: found[f"x{i}"] for i in windows} == windows
-
-
-def attributes_text(attributes):
-    return f"<{', '.join(f'{name}={value}' for name, value in attributes.items())}>" * bool(
-        attributes
-    )
 
 
 def test_moments_over_all_channels_take_them_together():
