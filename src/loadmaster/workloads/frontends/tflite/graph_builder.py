@@ -246,7 +246,7 @@ class _TfliteWalk(WalkedNetwork):
 
     def _step(self, operator: OperatorEntry, call: OperatorCall) -> VisitedNode:
         """Return what an operator does: by its bodies, as a recurrent operator, by the ONNX
-        operator that it is like, or as data movement or unknown work."""
+        operator that it is like, or as unknown work."""
         if operator.bodies:
             found: list[Value] = []
             for body in bodies_within(self._model, operator.bodies):
