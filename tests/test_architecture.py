@@ -394,10 +394,10 @@ LIMITS = {
     "integrations": (100_303, 63, 89),
     "mapping": (20_152, 34, 37),
     "placement": (32_414, 24, 31),
-    "planning": (83_562, 51, 52),
+    "planning": (83_123, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (67_078, 36, 32),
+    "workloads": (67_122, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

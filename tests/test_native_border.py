@@ -53,8 +53,7 @@ def buffers():
 
 
 def band_problem():
-    divided = DivisibleNetwork.of(convolutions(), npu(2))
-    return AxisView(divided.graph, divided.fused, divided.forms).problem
+    return AxisView(DivisibleNetwork.of(convolutions(), npu(2))).problem
 
 
 MADE = {"JointProblem": search, "PlacementProblem": placement_problem}

@@ -140,7 +140,7 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
 def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
     machine = copying(1, room)
     network = DivisibleNetwork.of(convolutions(), machine)
-    cuts = fitted(network.graph, network.fused, network.forms, machine, room)
+    cuts = fitted(network, machine, room)
     work = lm.lower([network.source], machine, cuts=[Cuts(cuts)])
     size = {tensor.name: machine.fast.padded(tensor.bytes) for tensor in work.tensors}
     assert (
@@ -150,10 +150,7 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
         )
         <= room
     )
-    assert all(
-        cut.tiles == 1
-        for cut in fitted(network.graph, network.fused, network.forms, machine, 2**20)
-    )
+    assert all(cut.tiles == 1 for cut in fitted(network, machine, 2**20))
     assert any(isinstance(cut, Grid) for cut in cuts)
 
 

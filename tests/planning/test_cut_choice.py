@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.planning.test_stacks import machine, network_of
+from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
 
 import loadmaster as lm
 from loadmaster import _native
-from loadmaster.planning.cutting.choice import Choosable, CutChoice
+from loadmaster.planning.cutting.choice import CutChoice
 from loadmaster.planning.cutting.options import (
     balanced_sizes,
     canonical_index,
@@ -37,14 +37,9 @@ def whole_operators(graph, target):
     return replace(network, plain=[WHOLE] * len(network.fused))
 
 
-def choosable(graph, target):
-    own = whole_operators(graph, target)
-    return Choosable(own.graph, own.fused, own.forms, operator_options(own, target))
-
-
 def choice_of(graph, target):
-    network = choosable(graph, target)
-    return CutChoice([network], target), list(network.options)
+    choice = CutChoice([whole_operators(graph, target)], target)
+    return choice, list(choice.options[0])
 
 
 def seconds(choice, chosen):
@@ -58,7 +53,7 @@ def whole(choice):
 
 def single_changes(choice, chosen):
     """The seconds of all that differs in one operator."""
-    own = [choice.networks[network].options[number] for network, number in choice._order]
+    own = [choice.options[network][number] for network, number in choice._order]
     for at, options in enumerate(own):
         for option in range(len(options)):
             yield seconds(choice, (*chosen[:at], option, *chosen[at + 1 :]))
@@ -161,12 +156,12 @@ def test_hardly_any_single_change_of_what_was_chosen_ends_earlier(seed):
 def test_networks_and_mini_batches_run_side_by_side():
     target = unlike(4)
     networks = [
-        choosable(convolutions(rows=24, channels=24, strides=strides), target)
+        whole_operators(convolutions(rows=24, channels=24, strides=strides), target)
         for strides in ((1, 1), (1, 2, 1))
     ]
     alone = [CutChoice([network], target) for network in networks]
     both, twice = CutChoice(networks, target), CutChoice(networks, target, 2)
-    finest = [tuple(len(own) - 1 for own in network.options) for network in networks]
+    finest = [tuple(len(own) - 1 for own in options) for options in both.options]
     chosen = tuple(finest[network][number] for network, number in both._order)
     assert both.cuts(chosen) == [own.cuts(each)[0] for own, each in zip(alone, finest, strict=True)]
     each = [seconds(own, whole(own)) for own in alone]
@@ -271,8 +266,8 @@ def test_native_code_refuses_options_that_are_not_there():
 
 
 def test_operators_are_alike_if_nothing_but_names_differs():
-    network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
-    assert canonical_index(network.graph, network.fused, network.forms) == [0, 0, 0, 3]
+    network = DivisibleNetwork.of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
+    assert canonical_index(network) == [0, 0, 0, 3]
 
 
 @pytest.mark.parametrize("bandwidth", [1e-3, 1e-17])

@@ -27,7 +27,7 @@ from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
 from loadmaster.workloads.lowering.grid import WHOLE, least_shares
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 pytestmark = pytest.mark.slow
 
@@ -159,8 +159,8 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
     )
     for _ in range(60):
         graph = tiny_network(generator, 4)
-        single, fused, forms = parts_of(graph, sums=sums)
-        precedence = Precedence.of(single, fused, forms)
+        network = DivisibleNetwork.of(graph, npu(2, 10**6), sums=sums)
+        precedence = Precedence.of(network)
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
             work = lm.lower([graph], npu(2, 10**6), cuts=[cuts])
@@ -168,7 +168,8 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
             # Those that leave sums to others have ended when the last of their chain has.
             makers = {tensor.producer for tensor in work.tensors if not tensor.summed}
             pieces = [
-                {j for j, group in enumerate(number) if group == own} for own in range(len(fused))
+                {j for j, group in enumerate(number) if group == own}
+                for own in range(len(network.fused))
             ]
             results = [own & makers for own in pieces]
             for v, own in enumerate(precedence.needs):

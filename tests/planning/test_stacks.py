@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, verified
-from tests.support.lowered import joint_problem, parts_of
+from tests.support.lowered import joint_problem
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
 
@@ -23,7 +23,7 @@ from loadmaster.planning.cutting.band_cuts import (
 )
 from loadmaster.planning.cutting.banding import AxisView, Stack, way_costs
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
 def machine(scratchpad, buffer=16 * 1024):
@@ -31,8 +31,8 @@ def machine(scratchpad, buffer=16 * 1024):
 
 
 def network_of(graph, target):
-    parts = parts_of(graph)
-    return AxisView(*parts), plain_cuts(parts.single, parts.fused, target)
+    network = DivisibleNetwork.of(graph, target)
+    return AxisView(network), network.plain
 
 
 def random_network(generator, most):
@@ -73,7 +73,7 @@ def best_of(network, target, plain, rooms):
 
 def every_choice(network):
     """All stacks, each in two, four or as many bands as rows; one operator may be in one band."""
-    count = len(network.fused)
+    count = len(network.network.fused)
     for ends in itertools.product([False, True], repeat=count - 1):
         bounds = [0, *(number + 1 for number, end in enumerate(ends) if end), count]
         spans = list(itertools.pairwise(bounds))

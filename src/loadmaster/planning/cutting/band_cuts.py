@@ -46,10 +46,10 @@ class StackModel:
     ``price`` converts seconds of core work to bytes."""
 
     def __init__(
-        self, network: AxisView, target: Target, plain: Sequence[Grid], price: float = 0.0
+        self, view: AxisView, target: Target, plain: Sequence[Grid], price: float = 0.0
     ) -> None:
-        self.network = network
-        ways = [way_costs(axis, target) for axis in (network.along(False), network.along(True))]
+        self.view, network = view, view.network
+        ways = [way_costs(axis, target) for axis in (view.along(False), view.along(True))]
 
         def columns(name: str) -> list[np.ndarray]:
             """A field of all operators, for rows and for columns."""
@@ -64,11 +64,12 @@ class StackModel:
             ],
             **{name: columns(name) for name in ("bands", "channels", "beside", "alone", "refill")},
             "by_channel": np.array(
-                [network.divides_by_channel(*read) for read in reads], dtype=np.int64
+                [view.divides_by_channel(*read) for read in reads], dtype=np.int64
             ),
             "plain_pieces": np.array([cut.tiles for cut in plain], dtype=np.int64),
             "plain_times": np.array(
-                [_times_read(network, plain[n], n, name) for n, name in reads], dtype=np.float64
+                [_times_read(view.network, plain[n], n, name) for n, name in reads],
+                dtype=np.float64,
             ),
             "cores": len(target.cores),
             "alignment": target.near.alignment,
@@ -84,7 +85,7 @@ class StackModel:
 
         O(operators x 8 x bands x pairs of sets of 3 results).
         """
-        found = self.network.problem.best(
+        found = self.view.problem.best(
             **self._costs,
             pipelined=pipelined,
             rooms=np.array(rooms, dtype=np.int64),
@@ -102,7 +103,7 @@ class StackModel:
         ]
 
 
-def _times_read(network: AxisView, cut: Grid, number: int, storage: str) -> float:
+def _times_read(network: DivisibleNetwork, cut: Grid, number: int, storage: str) -> float:
     """How often an operator's pieces together read an operand if the operator is in no stack."""
     form = network.forms[number]
     if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
@@ -111,7 +112,7 @@ def _times_read(network: AxisView, cut: Grid, number: int, storage: str) -> floa
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
 
-def stacked(network: AxisView, stacks: Sequence[Stack], plain: Sequence[Grid]) -> Cuts:
+def stacked(view: AxisView, stacks: Sequence[Stack], plain: Sequence[Grid]) -> Cuts:
     """Convert stacks to cuts and an order of pieces; an operator alone in one band is cut as in
     ``plain``."""
     cuts = list(plain)
@@ -121,7 +122,7 @@ def stacked(network: AxisView, stacks: Sequence[Stack], plain: Sequence[Grid]) -
         if stack.is_whole:
             order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
             continue
-        grids = _grids(network, stack)
+        grids = _grids(view, stack)
         cuts[stack.first : stack.last] = [grids[number].grid for number in numbers]
         order += _steps_through(stack, grids)
     return Cuts(cuts, order)
@@ -168,19 +169,19 @@ class _BandGrid:
             )
 
 
-def _grids(network: AxisView, stack: Stack) -> dict[int, _BandGrid]:
+def _grids(view: AxisView, stack: Stack) -> dict[int, _BandGrid]:
     """The grids of a stack's operators."""
-    seen = network.along(stack.columns)
+    seen = view.along(stack.columns)
     first, last = stack.first, stack.last
     if seen.rows(first) is None:
         return {first: _grid(seen, first, (1,), stack.channels)}
-    ends = network.problem.ends(first, last, stack.bands, stack.columns)
+    ends = view.problem.ends(first, last, stack.bands, stack.columns)
     if stack.column_tiles == 1:
         return {
             first + k: _grid(seen, first + k, own, stack.channels) for k, own in enumerate(ends)
         }
     found = {}
-    column_tiles = network.problem.column_tiles(first, last, stack.column_tiles, not stack.columns)
+    column_tiles = view.problem.column_tiles(first, last, stack.column_tiles, not stack.columns)
     for number, own, reached, kept in zip(range(first, last), ends, *column_tiles, strict=True):
         # A column tile consists of a piece that only it needs, then the halo for the next.
         pieces = [
@@ -192,7 +193,7 @@ def _grids(network: AxisView, stack: Stack) -> dict[int, _BandGrid]:
 
 
 def _grid(
-    network: AxisView,
+    view: AxisView,
     number: int,
     ends: Sequence[int],
     channels: int,
@@ -201,9 +202,9 @@ def _grid(
 ) -> _BandGrid:
     """The grid of an operator with bands up to ``ends``, and pieces across them up to the ends in
     ``column_tiles``."""
-    form = network.forms[number]
-    rows = network.rows(number)
-    outputs = network.channels(number)
+    form = view.network.forms[number]
+    rows = view.rows(number)
+    outputs = view.channels(number)
     assert form is not None
     filled = tuple(dict.fromkeys(end for end in ends if end))
     parts = dict(enumerate(form.grid({} if outputs is None else {outputs: channels}).ends))
@@ -265,14 +266,14 @@ def stacks_of_bands(
         most //= 2
     rooms = [int(most * share) for share in _SHARES]
     tight = [own > most * _AMPLE for own in used]
-    stackable = [AxisView(network.graph, network.fused, network.forms) for network in networks]
+    views = [AxisView(network) for network in networks]
     plain = [network.plain for network in networks]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     models = [
         StackModel(own, target, cuts, worth) if is_tight and not late() else None
-        for own, cuts, is_tight in zip(stackable, others or plain, tight, strict=True)
+        for own, cuts, is_tight in zip(views, others or plain, tight, strict=True)
     ]
-    wide = [model is not None and has_wide_bands(model.network, rooms[0]) for model in models]
+    wide = [model is not None and has_wide_bands(model.view, rooms[0]) for model in models]
     for tiled, pipelined in itertools.product((False, True), (True, False)):
         if late() or (tiled and not any(wide)):
             return
@@ -301,43 +302,39 @@ def stacks_of_bands(
             )
             cuts = [
                 stacked(own, mine, beside) if mine else Cuts(beside)
-                for own, mine, beside in zip(stackable, stacks, others or plain, strict=True)
+                for own, mine, beside in zip(views, stacks, others or plain, strict=True)
             ]
             yield f"{name}{' or across cores' if others else ''}", cuts
 
 
-def has_wide_bands(network: AxisView, capacity: int) -> bool:
+def has_wide_bands(view: AxisView, capacity: int) -> bool:
     """Whether the operands of some operator in a band of one row, and in one of one column, take
     much of the fast memory."""
-    axes = network, network.across
+    axes = view, view.across
     return any(
         min(_thinnest(axis, number) for axis in axes) > capacity * _WIDE
-        for number in range(len(network.fused))
+        for number in range(len(view.network.fused))
         if all(axis.rows(number) is not None for axis in axes)
     )
 
 
-def _thinnest(network: AxisView, number: int) -> float:
+def _thinnest(view: AxisView, number: int) -> float:
     """Bytes of the operands of an operator's band of one row, without weights."""
     taken = sum(
-        network.bytes_of(access.tensor) for access in network.fused[number].writes
-    ) / network.extent(number)
-    for access in network.fused[number].reads:
-        if not network.is_weight(access.tensor):
-            low, high = network.edge(number, access.tensor)
-            taken += (
-                access.bytes * float((high[1:] - low[:-1]).max()) / network.rows_of(access.tensor)
-            )
+        view.bytes_of(access.tensor) for access in view.network.fused[number].writes
+    ) / view.extent(number)
+    for access in view.network.fused[number].reads:
+        if not view.is_weight(access.tensor):
+            low, high = view.edge(number, access.tensor)
+            taken += access.bytes * float((high[1:] - low[:-1]).max()) / view.rows_of(access.tensor)
     return taken
 
 
 def _most_in_use(network: DivisibleNetwork) -> int:
     """Peak of the bytes in use with whole operators: operands, and activations alive for later
     operators. O(operators + operands)."""
-    between = alive_between(network.graph, network.fused)
-    made = {access.tensor for group in network.fused for access in group.writes}
     given = [
-        sum(access.bytes for access in group.reads if access.tensor not in made)
+        sum(access.bytes for access in group.reads if access.tensor not in network.home)
         for group in network.fused
     ]
-    return int((between + np.array(given)).max(initial=0))
+    return int((alive_between(network) + np.array(given)).max(initial=0))

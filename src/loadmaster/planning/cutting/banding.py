@@ -19,10 +19,10 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.job import operand_bytes
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
+from loadmaster.workloads.lowering.grid import CHANNELS
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 from loadmaster.workloads.window import whole_boxes
 
 MOST_ROWS = 2**20
@@ -61,18 +61,16 @@ class Stack:
 
 @dataclass
 class AxisView:
-    """A network's fused operators and how each can be cut, along rows or along ``columns``."""
+    """A network whose operators are cut along rows or along ``columns``."""
 
-    graph: Graph
-    fused: Sequence[FusedOp]
-    forms: Sequence[Divisible | None]
+    network: DivisibleNetwork
     columns: bool = False
     _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
 
     @cached_property
     def across(self) -> AxisView:
         """The view along the other axis."""
-        other = AxisView(self.graph, self.fused, self.forms, not self.columns)
+        other = AxisView(self.network, not self.columns)
         other.__dict__["across"] = self
         return other
 
@@ -83,14 +81,15 @@ class AxisView:
     @cached_property
     def problem(self) -> _native.BandProblem:
         """Operators and storages, by number, as arrays for native code."""
-        tensors = self.graph.tensors
+        graph, fused = self.network.graph, self.network.fused
+        tensors = graph.tensors
         axes = (self.along(False), self.along(True))
-        reads = [g.reads for g in self.fused]
-        writes = [g.writes for g in self.fused]
+        reads = [g.reads for g in fused]
+        writes = [g.writes for g in fused]
         number: dict[str, int] = {}
         for access in itertools.chain(*reads, *writes):
             number.setdefault(access.tensor, len(number))
-        outputs = {tensors[name].storage for name in self.graph.outputs}
+        outputs = {tensors[name].storage for name in graph.outputs}
         kinds = {TensorKind.WEIGHT: 1, TensorKind.INPUT: 2}
         edges, edge = _Edges(), []
         for axis in axes:
@@ -110,7 +109,7 @@ class AxisView:
         def first(each: Sequence[Sequence[Any]]) -> Ints:
             return ints([0, *itertools.accumulate(map(len, each))])
 
-        operators = range(len(self.fused))
+        operators = range(len(fused))
         return _native.BandProblem(
             read_first=first(reads),
             read=ints([number[access.tensor] for own in reads for access in own]),
@@ -131,33 +130,35 @@ class AxisView:
 
     def bytes_of(self, storage: str) -> int:
         """Bytes of a storage."""
-        return self.graph.tensors[storage].bytes
+        return self.network.graph.tensors[storage].bytes
 
     def is_weight(self, storage: str) -> bool:
         """Whether a storage is a weight, which all bands share."""
-        return self.graph.tensors[storage].kind is TensorKind.WEIGHT
+        return self.network.graph.tensors[storage].kind is TensorKind.WEIGHT
 
     def rows(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its rows, if it can be cut along it."""
-        form = self.forms[number]
+        form = self.network.forms[number]
         if form is None:
             return None
         axis = self._axis(form.shape)
         if axis is None or axis not in form.axes or form.shape[axis] > MOST_ROWS:
             return None
-        as_many = (self.rows_of(w.tensor) == form.shape[axis] for w in self.fused[number].writes)
+        as_many = (
+            self.rows_of(w.tensor) == form.shape[axis] for w in self.network.fused[number].writes
+        )
         return axis if all(as_many) else None
 
     def extent(self, number: int) -> int:
         """Rows of an operator's result; it must have some."""
-        form, axis = self.forms[number], self.rows(number)
+        form, axis = self.network.forms[number], self.rows(number)
         assert form is not None
         assert axis is not None
         return form.shape[axis]
 
     def step(self, number: int) -> int:
         """Number of rows of which every piece of an operator's result is a multiple."""
-        form, axis = self.forms[number], self.rows(number)
+        form, axis = self.network.forms[number], self.rows(number)
         assert form is not None
         assert axis is not None
         return form.step[axis]
@@ -165,7 +166,7 @@ class AxisView:
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut
         and is not the dimension of rows."""
-        form, nests = self.forms[number], self.fused[number].nests
+        form, nests = self.network.forms[number], self.network.fused[number].nests
         if form is None or len(nests) != 1 or CHANNELS not in nests[0].loops:
             return None
         axis = nests[0].loops.index(CHANNELS)
@@ -173,7 +174,7 @@ class AxisView:
 
     def divides_by_channel(self, number: int, storage: str) -> bool:
         """Whether every channel part of an operator needs a different part of an operand."""
-        form, axis = self.forms[number], self.channels(number)
+        form, axis = self.network.forms[number], self.channels(number)
         return form is not None and axis is not None and form.divides(storage, axis)
 
     def ways(self, number: int) -> list[tuple[int, int]]:
@@ -181,7 +182,7 @@ class AxisView:
         along channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
         able = sorted({min(count, most) for count in BANDS})
-        axis, form = self.channels(number), self.forms[number]
+        axis, form = self.channels(number), self.network.forms[number]
         parts = [
             count
             for count in PARTS
@@ -196,7 +197,7 @@ class AxisView:
     def middles(self, number: int, ways: Ints) -> Ints:
         """Box of the middle piece of an operator's result for each of ``ways``, shape (ways,
         dimensions, 2)."""
-        form = self.forms[number]
+        form = self.network.forms[number]
         assert form is not None
         boxes = whole_boxes(form.shape, len(ways))
         for axis, count in zip((self.rows(number), self.channels(number)), ways.T, strict=True):
@@ -218,7 +219,7 @@ class AxisView:
         return self._edges[reader, storage]
 
     def _alike_edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
-        form, axis = self.forms[reader], self.rows(reader)
+        form, axis = self.network.forms[reader], self.rows(reader)
         assert form is not None
         assert axis is not None
         uses = form.uses[storage]
@@ -238,7 +239,7 @@ class AxisView:
 
     def rows_of(self, storage: str) -> int:
         """Rows of a storage."""
-        shape = self.graph.tensors[storage].shape
+        shape = self.network.graph.tensors[storage].shape
         axis = self._axis(shape)
         return 1 if axis is None else shape[axis]
 
@@ -295,13 +296,14 @@ class WayCosts:
     refill: Floats
 
 
-def way_costs(network: AxisView, target: Target) -> list[WayCosts]:
+def way_costs(view: AxisView, target: Target) -> list[WayCosts]:
     """Costs of every operator of a network; 0 for operators that cannot be cut, as no choice of
     bands changes them. Linear in the ways of distinct operators."""
-    like = canonical_index(network.graph, network.fused, network.forms)
-    ways = [np.array(network.ways(n), dtype=np.int64) for n in range(len(network.fused))]
+    network = view.network
+    like = canonical_index(network)
+    ways = [np.array(view.ways(n), dtype=np.int64) for n in range(len(network.fused))]
     pieces = [
-        OperatorPieces(network.fused[n], form, network.middles(n, ways[n]))
+        OperatorPieces(network.fused[n], form, view.middles(n, ways[n]))
         for n, form in enumerate(network.forms)
         if form is not None and like[n] == n
     ]

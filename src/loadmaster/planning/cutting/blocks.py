@@ -54,7 +54,7 @@ def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
     arithmetic, main-link and fast-link time, unless fewer pieces take hardly longer. O(distinct
     operators x parts + pieces).
     """
-    canonical = canonical_index(network.graph, network.fused, network.forms)
+    canonical = canonical_index(network)
     options = [
         (number, grid)
         for number, form in enumerate(network.forms)

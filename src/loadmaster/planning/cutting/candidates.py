@@ -12,9 +12,8 @@ from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.nests import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
-from loadmaster.planning.cutting.choice import Choosable, CutChoice
+from loadmaster.planning.cutting.choice import CutChoice
 from loadmaster.planning.cutting.fitting import fitted
-from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.grid import Grid
@@ -114,7 +113,7 @@ def _in_blocks(
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
     """Cut operators only as far as their operands exceed the fast memory."""
-    cuts = fitted(network.graph, network.fused, network.forms, target, target.room)
+    cuts = fitted(network, target, target.room)
     return network if cuts is None else replace(network, plain=cuts)
 
 
@@ -136,7 +135,7 @@ def _in_small_pieces(
             return
         room = int(target.room / share)
         cuts = [
-            fitted(n.graph, n.fused, n.forms, target, room, sums=own or share <= 2)
+            fitted(n, target, room, sums=own or share <= 2)
             for n, own in zip(networks, sums, strict=True)
         ]
         if all(own is not None for own in cuts):
@@ -205,10 +204,7 @@ def _tilings(
     bands."""
     others: Sequence[Sequence[Grid]] = []
     if len(target.cores) > 1:
-        choosable = [
-            Choosable(n.graph, n.fused, n.forms, operator_options(n, target)) for n in networks
-        ]
-        choice = CutChoice(choosable, target, mini_batches, effort)
+        choice = CutChoice(networks, target, mini_batches, effort)
         others = choice.cuts(choice.improved())
         yield Candidate("across cores", [Cuts(own) for own in others])
     for name, cuts in stacks_of_bands(networks, others, target, late):

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,11 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
-from loadmaster.planning.cutting.options import CutOption
+from loadmaster.planning.cutting.options import CutOption, operator_options
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph, TensorKind
-from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.grid import Divisible, Grid
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole_boxes
 
 _MOST_MINI_BATCHES = 4
@@ -35,24 +33,8 @@ Chosen = tuple[int, ...]
 """The index of an option for every operator of all networks."""
 
 
-@dataclass(frozen=True)
-class Choosable:
-    """A network's fused operators, how each can be cut (None: not at all), and the options of each;
-    the first option is the plain cut."""
-
-    graph: Graph
-    fused: Sequence[FusedOp]
-    forms: Sequence[Divisible | None]
-    options: Sequence[Sequence[CutOption]]
-
-    @cached_property
-    def home(self) -> dict[str, int]:
-        """The operator that writes each storage."""
-        return {
-            access.tensor: number
-            for number, group in enumerate(self.fused)
-            for access in group.writes
-        }
+Options = Sequence[Sequence[CutOption]]
+"""The options of every operator of a network; the first of each is the plain cut."""
 
 
 class CutChoice:
@@ -61,15 +43,18 @@ class CutChoice:
 
     def __init__(
         self,
-        networks: Sequence[Choosable],
+        networks: Sequence[DivisibleNetwork],
         target: Target,
         mini_batches: int = 1,
         effort: Effort = Effort.NORMAL,
     ) -> None:
-        self.networks, self._pieces = networks, effort.pieces
-        self._order = _side_by_side(networks)
+        self.options = [operator_options(network, target) for network in networks]
+        self._pieces = effort.pieces
+        self._order = _side_by_side(self.options)
         together = min(mini_batches, _MOST_MINI_BATCHES)
-        self._native = _native.CutProblem(**_arguments(networks, self._order, target, together))
+        self._native = _native.CutProblem(
+            **_arguments(networks, self.options, self._order, target, together)
+        )
 
     def improved(self) -> Chosen:
         """Minimise the simulated makespan over the options of operators, from the first option of
@@ -78,18 +63,18 @@ class CutChoice:
 
     def cuts(self, chosen: Chosen) -> list[list[Grid]]:
         """Cuts of the operators of every network, for the chosen options."""
-        found: list[list[Grid]] = [[] for _ in self.networks]
+        found: list[list[Grid]] = [[] for _ in self.options]
         for (network, number), option in zip(self._order, chosen, strict=True):
-            found[network].append(self.networks[network].options[number][option].cut)
+            found[network].append(self.options[network][number][option].cut)
         return found
 
 
-def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
+def _side_by_side(options: Sequence[Options]) -> list[tuple[int, int]]:
     """All operators as (network, number), in an order in which networks progress at the same rate,
     by share of their work."""
     found = []
-    for number, network in enumerate(networks):
-        work = np.array([own[0].costs.alone.min(axis=1).sum() for own in network.options])
+    for number, of_network in enumerate(options):
+        work = np.array([own[0].costs.alone.min(axis=1).sum() for own in of_network])
         done = (np.cumsum(work) - work) / max(work.sum(), 1e-30)
         found += [(share, number, op) for op, share in enumerate(done.tolist())]
     return [(number, op) for _, number, op in sorted(found)]
@@ -102,24 +87,18 @@ class _Boxes:
     known box makes and needs everything.
     """
 
-    def __init__(self, network: Choosable, rank: int) -> None:
-        self.graph = network.graph
-        self.fused = network.fused
-        self.forms = network.forms
-        self.options = network.options
-        self.home = network.home
-        self.rank = rank
-        self._boxes = [
-            _boxes(form, own) for form, own in zip(self.forms, self.options, strict=True)
-        ]
+    def __init__(self, network: DivisibleNetwork, options: Options, rank: int) -> None:
+        self.network, self.options, self.rank = network, options, rank
+        self._boxes = [_boxes(form, own) for form, own in zip(network.forms, options, strict=True)]
 
     def sources(self, number: int) -> list[tuple[str, int]]:
         """(Storage, operator that writes it) for every storage that an operator reads and an
         operator makes."""
+        home = self.network.home
         return [
-            (access.tensor, self.home[access.tensor])
-            for access in self.fused[number].reads
-            if access.tensor in self.home
+            (access.tensor, home[access.tensor])
+            for access in self.network.fused[number].reads
+            if access.tensor in home
         ]
 
     def made(self, number: int) -> Ints:
@@ -142,8 +121,8 @@ class _Boxes:
 
     def given(self, number: int) -> dict[str, int]:
         """Bytes of each weight and input that an operator reads."""
-        tensors = self.graph.tensors
-        reads = [access.tensor for access in self.fused[number].reads]
+        tensors = self.network.graph.tensors
+        reads = [access.tensor for access in self.network.fused[number].reads]
         return {
             storage: tensors[storage].bytes
             for storage in reads
@@ -159,7 +138,7 @@ class _Boxes:
         read = np.flatnonzero(np.concatenate([own.costs.stream for own in options]) == 0)
         bytes_of = np.zeros(len(option))
         for storage, size in self.given(number).items():
-            shape = self.graph.tensors[storage].shape
+            shape = self.network.graph.tensors[storage].shape
             parts = whole_boxes(shape, len(option))
             parts[known] = self._needed(number, storage)
             rows = np.column_stack([option, parts.reshape(len(option), -1)])[read]
@@ -169,8 +148,8 @@ class _Boxes:
 
     def _needed(self, number: int, storage: str) -> Ints:
         """Boxes of a storage that the pieces with known boxes need."""
-        form, (_, boxes) = self.forms[number], self._boxes[number]
-        rank = len(self.graph.tensors[storage].shape)
+        form, (_, boxes) = self.network.forms[number], self._boxes[number]
+        rank = len(self.network.graph.tensors[storage].shape)
         return (
             np.empty((0, rank, 2), dtype=np.int64)
             if form is None
@@ -179,7 +158,7 @@ class _Boxes:
 
     def _made_of(self, boxes: Ints, storage: str, home: int) -> Ints:
         """Convert boxes of a storage to the shape of the result of the operator that makes it."""
-        form, shape = self.forms[home], self.graph.tensors[storage].shape
+        form, shape = self.network.forms[home], self.network.graph.tensors[storage].shape
         if form is None or form.shape == shape:
             return boxes
         return reshaped_boxes(boxes, shape, form.shape)
@@ -208,7 +187,8 @@ def _boxes(form: Divisible | None, options: Sequence[CutOption]) -> tuple[Mask, 
 
 
 def _arguments(
-    networks: Sequence[Choosable],
+    networks: Sequence[DivisibleNetwork],
+    options_of: Sequence[Options],
     order: Sequence[tuple[int, int]],
     target: Target,
     mini_batches: int,
@@ -222,9 +202,9 @@ def _arguments(
     ]
     shapes += [form.shape for n in networks for form in n.forms if form]
     rank = max([1, *map(len, shapes)])
-    boxes = [_Boxes(network, rank) for network in networks]
+    boxes = [_Boxes(*each, rank) for each in zip(networks, options_of, strict=True)]
     at = {pair: position for position, pair in enumerate(order)}
-    options = [networks[n].options[number] for n, number in order]
+    options = [options_of[n][number] for n, number in order]
     every = [option for own in options for option in own]
     sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]
     per_piece = [
@@ -257,14 +237,14 @@ def _arguments(
 
 
 def _room(
-    networks: Sequence[Choosable],
+    networks: Sequence[DivisibleNetwork],
     order: Sequence[tuple[int, int]],
     capacity: int,
     mini_batches: int,
 ) -> Ints:
     """Bytes of the fast memory left by the activations that are alive while each operator runs; at
     least :data:`_LEAST_ROOM`."""
-    alive = [alive_between(network.graph, network.fused).tolist() for network in networks]
+    alive = [alive_between(network).tolist() for network in networks]
     now, free = [own[0] for own in alive], []
     for network, number in order:
         now[network] = alive[network][number]
@@ -272,18 +252,18 @@ def _room(
     return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
 
 
-def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
+def alive_between(network: DivisibleNetwork) -> Ints:
     """Bytes of activations that are alive while each operator runs. O(operators + operands)."""
-    change = np.zeros(len(fused) + 1, dtype=np.int64)
-    made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
+    change = np.zeros(len(network.fused) + 1, dtype=np.int64)
     last = {
         access.tensor: number
-        for number, group in enumerate(fused)
+        for number, group in enumerate(network.fused)
         for access in (*group.writes, *group.reads)
     }
-    for storage in last.keys() & made.keys():
-        change[made[storage]] += graph.tensors[storage].bytes
-        change[last[storage] + 1] -= graph.tensors[storage].bytes
+    for storage, maker in network.home.items():
+        size = network.graph.tensors[storage].bytes
+        change[maker] += size
+        change[last[storage] + 1] -= size
     return np.asarray(np.cumsum(change)[:-1], dtype=np.int64)
 
 

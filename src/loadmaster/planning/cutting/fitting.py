@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import WHOLE, Divisible, Grid
+from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import Box, volume, volumes
 
 _MOST_ROUNDS = 40
@@ -41,13 +39,7 @@ class _Demand:
 
 
 def fitted(
-    graph: Graph,
-    fused: Sequence[FusedOp],
-    forms: Sequence[Divisible | None],
-    target: Target,
-    room: int,
-    *,
-    sums: bool = True,
+    network: DivisibleNetwork, target: Target, room: int, *, sums: bool = True
 ) -> list[Grid] | None:
     """Cuts with which the operands of every piece fit into ``room`` bytes; None if none are found.
 
@@ -56,9 +48,9 @@ def fitted(
     large: each time into twice as many pieces, along the dimension that leaves the fewest bytes.
     Reductions are split only if that does not suffice and ``sums`` allows it. O(rounds x pieces).
     """
-    divides_sums = sums and any(form is not None and form.summed for form in forms)
+    divides_sums = sums and any(form is not None and form.summed for form in network.forms)
     for in_parts in (False, True)[: 1 + divides_sums]:
-        fitting = _Fitting(graph, fused, forms, target, room, sums=in_parts)
+        fitting = _Fitting(network, target, room, sums=in_parts)
         try:
             if fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS)):
                 return fitting.cuts
@@ -74,32 +66,19 @@ class _DoesNotFit(Exception):
 class _Fitting:
     """Cuts of a network's operators, refined round by round until all fit."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        fused: Sequence[FusedOp],
-        forms: Sequence[Divisible | None],
-        target: Target,
-        room: int,
-        *,
-        sums: bool,
-    ) -> None:
+    def __init__(self, network: DivisibleNetwork, target: Target, room: int, *, sums: bool) -> None:
         self._sums = sums
         self._accumulator = max(core.accumulator for core in target.cores)
-        self._graph = graph
-        self._fused = fused
-        self._forms = forms
+        self._graph, self._fused, self._forms = network.graph, network.fused, network.forms
+        self._home = network.home
         self._target = target
         self._room = room
         # Of pieces smaller than they must be, a core needs few.
-        few = 16 * len(target.cores) * len(fused)
+        few = 16 * len(target.cores) * len(self._fused)
         self._most = _MOST_PIECES if room == target.room else min(few, _MOST_PIECES)
         self._padded = target.near.padded
-        self._parts: list[dict[int, int]] = [{} for _ in fused]
-        self._home = {
-            access.tensor: number for number, group in enumerate(fused) for access in group.writes
-        }
-        self.cuts: list[Grid] = [WHOLE] * len(fused)
+        self._parts: list[dict[int, int]] = [{} for _ in self._fused]
+        self.cuts: list[Grid] = [WHOLE] * len(self._fused)
 
     def can_fit(self) -> bool:
         """Whether the smallest piece of every operator fits, if its operands lie in parts just as

@@ -36,43 +36,29 @@ from loadmaster.planning.goal import Goal
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload, operand_bytes
-from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import WHOLE, Divisible, divisible, least_shares, piece_of
+from loadmaster.workloads.lowering.grid import WHOLE, Divisible, least_shares, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts, divides_sums
-from loadmaster.workloads.lowering.single_assignment import without_updates
-
-
-@dataclass(frozen=True)
-class _FusedOperator:
-    """A fused operator: how it can be cut (None: not at all), and the least share of each storage
-    that its pieces read together."""
-
-    form: Divisible | None
-    shares: dict[str, float]
-
-    @property
-    def divides_sums(self) -> bool:
-        """Whether the operator's reduction can be split."""
-        return self.form is not None and self.form.summed > 0
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, divides_sums
 
 
 @dataclass(frozen=True)
 class _Firsts:
     """The jobs of the first mini-batch of every network: ``rows`` are their numbers in the
-    workload, ``like`` is for every job of the workload the index of its equal among them."""
+    workload, ``like`` is for every job of the workload the index of its equal among them.
+
+    ``forms`` says how each can be cut (None: not at all), ``shares`` is the least share of each
+    storage that its pieces read together."""
 
     jobs: Sequence[Job]
-    groups: Sequence[_FusedOperator]
+    forms: Sequence[Divisible | None]
+    shares: Sequence[dict[str, float]]
     rows: Ints
     like: Ints
 
     @staticmethod
-    def of(
-        workload: Workload, groups: Sequence[Sequence[_FusedOperator]], mini_batches: int
-    ) -> _Firsts:
+    def of(workload: Workload, networks: Sequence[DivisibleNetwork], mini_batches: int) -> _Firsts:
         """Select the first mini-batches; the jobs of a network are ordered by mini-batch."""
-        sizes = np.array([len(own) for own in groups])
+        sizes = np.array([len(network.fused) for network in networks])
         before = np.cumsum(sizes) - sizes
         rows = ranges(before * mini_batches, sizes)
         like = np.concatenate(
@@ -83,7 +69,8 @@ class _Firsts:
         )
         return _Firsts(
             [workload.jobs[row] for row in rows.tolist()],
-            list(itertools.chain.from_iterable(groups)),
+            [form for network in networks for form in network.forms],
+            [least_shares(network.graph, group) for network in networks for group in network.fused],
             rows,
             like,
         )
@@ -91,12 +78,12 @@ class _Firsts:
     @property
     def divides(self) -> Mask:
         """Mask of the jobs that can be cut."""
-        return np.array([group.form is not None for group in self.groups], dtype=np.bool_)
+        return np.array([form is not None for form in self.forms], dtype=np.bool_)
 
     @property
     def divides_sums(self) -> Mask:
         """Mask of the jobs whose reduction can be split."""
-        return np.array([group.divides_sums for group in self.groups], dtype=np.bool_)
+        return np.array([bool(form and form.summed) for form in self.forms], dtype=np.bool_)
 
 
 def network_bounds(
@@ -126,29 +113,26 @@ def network_bounds(
     O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators;
     none of larger networks.
     """
-    singles = [without_updates(graph) for graph in graphs]
-    fused = [fuse(single) for single in singles]
-    groups = [_groups(single, own, target) for single, own in zip(singles, fused, strict=True)]
-    if not any(group.form for own in groups for group in own):
+    sums = divides_sums(target)
+    networks = [DivisibleNetwork.of(graph, target, sums=sums) for graph in graphs]
+    if not any(form for network in networks for form in network.forms):
         return None
     workload = lower(
         graphs,
         target,
         mini_batches=mini_batches,
-        cuts=[Cuts([WHOLE] * len(own)) for own in groups],
+        cuts=[Cuts([WHOLE] * len(network.fused)) for network in networks],
     )
-    number = [n for own in groups for _ in range(mini_batches) for n in range(len(own))]
-    firsts = _Firsts.of(workload, groups, mini_batches)
+    number = [n for each in networks for _ in range(mini_batches) for n in range(len(each.fused))]
+    firsts = _Firsts.of(workload, networks, mini_batches)
     table = _least_table(workload, target, firsts)
     turns = _Turns.of(workload, target, firsts, table)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
     least = _least_pieces(workload, target, firsts, number, table)
     precedence = {
-        info.name: Precedence.of(single, own, [group.form for group in described])
-        for info, single, own, described in zip(
-            workload.networks, singles, fused, groups, strict=True
-        )
-        if len(own) <= MOST_OPERATORS
+        info.name: Precedence.of(network)
+        for info, network in zip(workload.networks, networks, strict=True)
+        if len(network.fused) <= MOST_OPERATORS
     }
 
     def bound_of(
@@ -295,23 +279,12 @@ class _Chains:
         )
 
 
-def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_FusedOperator]:
-    """Return each fused operator's form and the least shares of its operands."""
-    sums = divides_sums(target)
-    return [
-        _FusedOperator(divisible(single, group, sums=sums), least_shares(single, group))
-        for group in fused
-    ]
-
-
 def _least_pieces(
     workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable
 ) -> dict[str, Floats]:
     """Least seconds of any piece of every operator, by network: of operators that can be cut, of a
     piece of one element."""
-    smallest = [
-        _smallest(job, group) for job, group in zip(firsts.jobs, firsts.groups, strict=True)
-    ]
+    smallest = list(map(_smallest, firsts.jobs, firsts.forms))
     seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
     whole = table.compute[firsts.rows]
     least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole).min(axis=1)
@@ -325,9 +298,8 @@ def _least_pieces(
     return found
 
 
-def _smallest(job: Job, group: _FusedOperator) -> Job:
+def _smallest(job: Job, form: Divisible | None) -> Job:
     """A job no larger than any piece of a job: one element of its result and of its reduction."""
-    form = group.form
     if form is not None:
         box = tuple(
             (0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape)
@@ -354,12 +326,12 @@ def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTabl
         [
             int(
                 o.bytes
-                * (group.shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))
+                * (shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))
             )
             for o in job.reads
         ]
         + [o.bytes for o in job.writes]
-        for job, group in zip(firsts.jobs, firsts.groups, strict=True)
+        for job, shares in zip(firsts.jobs, firsts.shares, strict=True)
     ]
     count = np.array([len(own) for own in least])
     rows = ranges((np.cumsum(count) - count)[firsts.like], count[firsts.like])

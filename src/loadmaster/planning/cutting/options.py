@@ -47,15 +47,13 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
     return form.shape, form.step, group.elements, group.main.bits, nests, reads, accesses
 
 
-def canonical_index(
-    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
-) -> list[int]:
+def canonical_index(network: DivisibleNetwork) -> list[int]:
     """For every operator, the number of the first with the same :func:`signature`; operators that
     cannot be cut are all distinct. O(operators + operands)."""
     known: dict[object, int] = {}
     return [
-        number if form is None else known.setdefault(signature(graph, group, form), number)
-        for number, (group, form) in enumerate(zip(fused, forms, strict=True))
+        number if form is None else known.setdefault(signature(network.graph, group, form), number)
+        for number, (group, form) in enumerate(zip(network.fused, network.forms, strict=True))
     ]
 
 
@@ -214,7 +212,7 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Cut
     """
     graph, fused, forms = network.graph, network.fused, network.forms
     options = _plain(graph, network.plain, target)
-    like = canonical_index(graph, fused, forms)
+    like = canonical_index(network)
     wanted = [
         (number, form, axis, _sizes_of(form.shape[axis], form.step[axis]))
         for number, (group, form) in enumerate(zip(fused, forms, strict=True))

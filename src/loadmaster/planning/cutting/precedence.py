@@ -10,9 +10,8 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.planning.cutting.banding import MOST_ROWS
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 from loadmaster.workloads.window import SUMMED, Window
 
 
@@ -52,17 +51,15 @@ class Precedence:
     before: Mask
 
     @staticmethod
-    def of(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]) -> Precedence:
+    def of(network: DivisibleNetwork) -> Precedence:
         """Derive the precedence from the windows of operands. O(operators x edges + extents of
         edges)."""
-        home = {
-            access.tensor: number for number, group in enumerate(fused) for access in group.writes
-        }
+        fused = network.fused
         needs: list[dict[int, Need]] = [{} for _ in fused]
-        for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
+        for number, (group, form) in enumerate(zip(fused, network.forms, strict=True)):
             for access in group.reads:
-                writer = home.get(access.tensor)
-                tensor = graph.tensors[access.tensor]
+                writer = network.home.get(access.tensor)
+                tensor = network.graph.tensors[access.tensor]
                 # Parts without bytes are not waited for.
                 if (
                     writer is None

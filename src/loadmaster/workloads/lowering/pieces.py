@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, TensorKind
@@ -273,6 +274,15 @@ class DivisibleNetwork:
         fused = fuse(graph)
         forms = [divisible(graph, group, sums=sums) for group in fused]
         return DivisibleNetwork(source, graph, fused, forms, plain_cuts(graph, fused, target))
+
+    @cached_property
+    def home(self) -> dict[str, int]:
+        """The operator that writes each storage."""
+        return {
+            access.tensor: number
+            for number, group in enumerate(self.fused)
+            for access in group.writes
+        }
 
 
 _MOST_TILES = 256
