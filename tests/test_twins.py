@@ -23,8 +23,8 @@ from loadmaster.placement.autotm.bound import free_prices, use_costs
 from loadmaster.placement.autotm.engine import PathSearch, least_paths
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import fast_bytes
-from loadmaster.planning.assessor import replay
 from loadmaster.planning.joint.problem import JointOptions
+from loadmaster.planning.problem import replay
 
 
 def search(machine, batches=1, blocks=2):

@@ -17,11 +17,11 @@ from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
 from loadmaster.cost.base import job_times
-from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.goal import require_room
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.packing import Stays, most_alive
+from loadmaster.planning.problem import replay
 from loadmaster.targets.hardware import CopyEngine
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.grid import Grid

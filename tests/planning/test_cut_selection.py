@@ -1,8 +1,7 @@
 """Which candidate is planned in full, with planners whose quick scores and plans are given."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -24,20 +23,17 @@ class Planner:
     tilings: int = 0
     """What a choice of tilings takes off the end."""
     large: bool = False
-    goal: Any = field(
-        default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None)
-    )
 
     @property
-    def workload(self):
+    def problem(self):
         job = SimpleNamespace(
             ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1
         )
-        return SimpleNamespace(jobs=[job] * self.jobs, networks=(), tensors=())
-
-    @property
-    def target(self):
-        return SimpleNamespace(main=SimpleNamespace(capacity=0))
+        return SimpleNamespace(
+            workload=SimpleNamespace(jobs=[job] * self.jobs, networks=(), tensors=()),
+            target=SimpleNamespace(main=SimpleNamespace(capacity=0)),
+            goal=SimpleNamespace(objective="throughput", latency_network=None),
+        )
 
     def quick_score(self):
         return Score(0, 0, self.seems, self.seems)

@@ -15,9 +15,9 @@ from loadmaster import _native
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
-from loadmaster.planning.assessor import replay
 from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.decisions import Schedule
+from loadmaster.planning.problem import replay
 
 
 def run(duration, demand, resource, order, edges, links=None):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 from tests.support.efforts import SEPARATE
 
 from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
@@ -10,6 +11,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointProblem
+from loadmaster.planning.problem import PlanProblem
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
@@ -35,21 +37,17 @@ def planner_of(workload, target, objective="throughput", effort=SEPARATE):
     """A planner of given jobs."""
     table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
-    return WorkloadPlanner(
-        workload, table, target, goal, energy, 0, effort, NO_DEADLINE, no_progress, Interrupts()
-    )
+    tilings = np.zeros(len(workload.jobs), dtype=np.int64)
+    problem = PlanProblem(workload, table, target, goal, energy, tilings)
+    return WorkloadPlanner(problem, 0, effort, NO_DEADLINE, no_progress, Interrupts())
 
 
 def joint_problem(workload, target):
     """The search over whole plans, for throughput."""
-    own = planner_of(workload, target)
-    return JointProblem(workload, own.table, target, own.goal, own.energy)
+    return JointProblem(planner_of(workload, target).problem)
 
 
 def planned(workload, target):
     """A plan of given jobs, with little search."""
     own = planner_of(workload, target)
-    best, bounds = own.best(), own.bounds()
-    return assemble(
-        workload, own.table, own.tilings, target, own.energy.rates, own.goal, best, bounds, 0, []
-    )
+    return assemble(own.problem, own.best(), own.bounds(), 0, [])

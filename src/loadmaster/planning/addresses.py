@@ -12,7 +12,6 @@ from typing import Any
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.effort import Effort
-from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import (
     Packed,
     Placement,
@@ -22,6 +21,7 @@ from loadmaster.planning.decisions import (
     Timeline,
 )
 from loadmaster.planning.packing import PackingCache, Stays, most_alive, retimed
+from loadmaster.planning.problem import PlanProblem
 from loadmaster.workloads.job import Job
 
 
@@ -125,7 +125,7 @@ class Addresses:
     """Packs the memories of a workload's plans; ``seconds`` returns the time left, after which the
     least effort is used."""
 
-    assess: Assessor
+    problem: PlanProblem
     seconds: Callable[[], float]
     packings: PackingCache
     effort: Effort = Effort.NORMAL
@@ -138,14 +138,14 @@ class Addresses:
         If jobs can use main memory in place, stays of the least ``value`` may be left out with
         offset -1. Else all stays are placed, or all offsets are -1.
         """
-        stays = Stays.of(self.assess.workload, placement, timeline, memory_index)
-        whole = not self.assess.target.main.in_place
+        stays = Stays.of(self.problem.workload, placement, timeline, memory_index)
+        whole = not self.problem.target.main.in_place
         return self._pack(memory_index, stays, self.seconds(), whole=whole, value=value)
 
     def _pack(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Packed:
         """Find addresses for the stays of one memory, or look them up if the same stays were packed
         before."""
-        memory = self.assess.target.memories[memory_index]
+        memory = self.problem.target.memories[memory_index]
         packing = self.packings.get_or_pack(
             *(stays.start, stays.end, stays.sizes),
             capacity=memory.capacity,
@@ -163,7 +163,7 @@ class Addresses:
         if main is None:
             return None
         packed = (main,) if draft.packed is None else (main, draft.packed)
-        after = waits(self.assess.workload.jobs, draft.schedule, draft.placement, packed)
+        after = waits(self.problem.workload.jobs, draft.schedule, draft.placement, packed)
         # Addresses were chosen for one timeline; the dependencies they imply give the final one.
         chosen = (draft.schedule, draft.placement, draft.timeline, packed)
         return self._timed(*chosen, after, enough=draft.score)
@@ -171,7 +171,7 @@ class Addresses:
     def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
         """Pack main memory: with the effort that the time left allows, then with full effort if
         addresses are ``needed``."""
-        stays = Stays.of(self.assess.workload, draft.placement, draft.timeline, 0)
+        stays = Stays.of(self.problem.workload, draft.placement, draft.timeline, 0)
         # A peak within half a per cent of the load is good enough in main memory.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
@@ -184,7 +184,7 @@ class Addresses:
         """Time a plan of a smaller machine on this one: with every task as early as possible or, if
         that is slower, no earlier than in the plan."""
         nothing = Packed((), [], [], [], [], 0)
-        lacking = len(self.assess.target.memories) - len(solution.packed)
+        lacking = len(self.problem.target.memories) - len(solution.packed)
         packed = (*solution.packed, *[nothing] * lacking)
         chosen = (solution.schedule, solution.placement, solution.timeline, packed)
         return self._timed(*chosen, solution.after)
@@ -203,11 +203,11 @@ class Addresses:
 
         def timed(after: After) -> Solution:
             """Return the solution with the times of a replay under given waits."""
-            timeline = self.assess.replay(schedule, placement, after)
+            timeline = self.problem.replay(schedule, placement, after)
             parts = tuple(retimed(part, timeline) for part in packed)
             return Solution(schedule, placement, timeline, parts, after)
 
         early = timed(after)
-        if enough is not None and self.assess.score_of(early) <= enough:
+        if enough is not None and self.problem.score_of(early) <= enough:
             return early
-        return min(early, timed(as_timed(after, found)), key=self.assess.score_of)
+        return min(early, timed(as_timed(after, found)), key=self.problem.score_of)

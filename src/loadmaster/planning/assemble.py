@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 
 import loadmaster
-from loadmaster.core.arrays import Ints, records_of
+from loadmaster.core.arrays import records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seconds_of
-from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.nests import EXPECTED
-from loadmaster.cost.base import JobTable
 from loadmaster.planning.decisions import Bounds, Solution
-from loadmaster.planning.goal import Goal, delivered
+from loadmaster.planning.goal import delivered
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import (
     SCHEMA_VERSION,
@@ -37,8 +35,8 @@ from loadmaster.planning.plan_records import (
     PlannedTransfer,
     Rate,
 )
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import MiniBatch, NetworkTiming, Ranges, Workload
+from loadmaster.planning.problem import PlanProblem
+from loadmaster.workloads.job import MiniBatch, NetworkTiming, Ranges
 
 
 class _Outcome:
@@ -46,28 +44,25 @@ class _Outcome:
 
     def __init__(
         self,
-        workload: Workload,
-        target: Target,
-        rates: EnergyRates,
-        goal: Goal,
+        problem: PlanProblem,
         solution: Solution,
         bounds: Bounds,
         jobs: Sequence[PlannedJob],
         transfers: Sequence[PlannedTransfer],
         allocations: Sequence[PlannedAllocation],
     ) -> None:
-        self._workload = workload
-        self._target = target
-        self._goal = goal
+        self._workload, self._target = problem.workload, problem.target
+        self._goal = goal = problem.goal
+        rates = problem.energy.rates
         self._bounds = bounds
         self._jobs = jobs
         self._allocations = allocations
         self._packed = solution.packed
         self._makespan = solution.timeline.makespan
-        end = delivered(workload, solution.placement.copies, solution.timeline.end)
+        end = delivered(problem.workload, solution.placement.copies, solution.timeline.end)
         self._ends = goal.ends(end).tolist()
-        places = [memory.name for memory in target.memories]
-        places += [core.name for core in target.cores]
+        places = [memory.name for memory in self._target.memories]
+        places += [core.name for core in self._target.cores]
         joules = (*rates.memories, *rates.buffers)
         self.byte_energy = dict(zip(places, joules, strict=True))
         self._moved = dict.fromkeys(self.byte_energy, 0)
@@ -211,38 +206,28 @@ _TILINGS = tuple(EXPECTED)
 
 
 def assemble(
-    workload: Workload,
-    table: JobTable,
-    tilings: Ints,
-    target: Target,
-    rates: EnergyRates,
-    goal: Goal,
-    solution: Solution,
-    bounds: Bounds,
-    seed: int,
-    notes: Sequence[str],
+    problem: PlanProblem, solution: Solution, bounds: Bounds, seed: int, notes: Sequence[str]
 ) -> Plan:
     """Build the plan of a simulated solution. Linear in operands, but for sorting."""
-    writer = _PlanWriter(workload, table, tilings, target, solution)
+    writer = _PlanWriter(problem, solution)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
-    outcome = _Outcome(
-        workload, target, rates, goal, solution, bounds, jobs, transfers, allocations
-    )
-    remarks = (f"{own.name}: {note}" for own in workload.networks for note in own.notes)
+    outcome = _Outcome(problem, solution, bounds, jobs, transfers, allocations)
+    networks = problem.workload.networks
+    remarks = (f"{own.name}: {note}" for own in networks for note in own.notes)
     return Plan(
         version=SCHEMA_VERSION,
         producer=f"loadmaster {loadmaster.__version__}",
         status=outcome.status(),
         seed=seed,
-        target=target,
+        target=problem.target,
         objective=outcome.objective(),
         timings=outcome.timings(),
         byte_energy={
             place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()
         },
-        networks=workload.networks,
+        networks=networks,
         mini_batches=outcome.mini_batches,
         tensors=tuple(writer.tensors()),
         jobs=jobs,
@@ -275,20 +260,18 @@ class _JobAccess:
 class _PlanWriter:
     """Converts a solution to the records of a plan."""
 
-    def __init__(
-        self, workload: Workload, table: JobTable, tilings: Ints, target: Target, solution: Solution
-    ) -> None:
-        self._workload, self._table, self._target = workload, table, target
-        self._tilings = tilings.tolist()
+    def __init__(self, problem: PlanProblem, solution: Solution) -> None:
+        self._workload, self._table, self._target = problem.workload, problem.table, problem.target
+        self._tilings = problem.tilings.tolist()
         self._schedule = solution.schedule
         self._placement = solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
         self._accesses = self._collect_accesses()
         self._copies = [
-            f"copy {n}: {workload.tensors[copy.tensor].name}"
+            f"copy {n}: {self._workload.tensors[copy.tensor].name}"
             for n, copy in enumerate(self._placement.copies)
         ]
-        tasks = [job.name for job in workload.jobs] + self._copies
+        tasks = [job.name for job in self._workload.jobs] + self._copies
         self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
         # Records are ordered by time, for readers of the file.
         start = self._timeline.start
@@ -296,7 +279,7 @@ class _PlanWriter:
         core = self._schedule.core
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
-        self._core = [target.cores[number] for number in core.tolist()]
+        self._core = [self._target.cores[number] for number in core.tolist()]
         uses = [
             (job, access, memory)
             for job in self._by_time

@@ -50,13 +50,10 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     tilings, and one round of the joint search continues from it. This repeats while it helps, at
     most ``effort.packings`` times. O(operands x cores x tilings) besides the search.
     """
-    if (
-        len(planner.workload.jobs) > MOST_JOBS
-        or not planner.target.main.in_place
-        or planner.is_late()
-    ):
+    workload, target = planner.problem.workload, planner.problem.target
+    if len(workload.jobs) > MOST_JOBS or not target.main.in_place or planner.is_late():
         return planner, solution
-    tables = job_tables(planner.workload, planner.target)
+    tables = job_tables(workload, target)
     for _ in range(planner.effort.packings):
         if planner.is_late():
             break
@@ -80,7 +77,7 @@ def _timed(
     planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
 ) -> Iterator[tuple[WorkloadPlanner, Solution]]:
     """Yield planners with other tilings, each with the plan timed under these tilings."""
-    seen = [planner.tilings]
+    seen = [planner.problem.tilings]
     for chosen in _choices(planner, solution, tables):
         if not any(np.array_equal(chosen, other) for other in seen):
             seen.append(chosen)
@@ -93,17 +90,16 @@ def _choices(
 ) -> Iterator[Ints]:
     """Yield tilings of every job: of the least time, its own and that of the links, then of the
     least energy; of equal ones the first."""
-    used = solution.placement.used
-    jobs = np.arange(len(planner.workload.jobs))
-    core = solution.schedule.core
+    problem, used, core = planner.problem, solution.placement.used, solution.schedule.core
+    jobs = np.arange(len(core))
     seconds, joules = [], []
     for table in tables:
-        times = job_times(table, planner.target, used)
+        times = job_times(table, problem.target, used)
         own = times.duration[jobs, core] / PICOSECONDS
         seconds.append(own + own * times.demand[jobs, core].sum(axis=1))
-        joules.append(EnergyModel(table, planner.energy.rates).of_jobs(used)[jobs, core])
+        joules.append(EnergyModel(table, problem.energy.rates).of_jobs(used)[jobs, core])
     yield _least(seconds)
-    if planner.goal.needs_energy:
+    if problem.goal.needs_energy:
         yield _least(joules)
 
 
@@ -172,7 +168,7 @@ class CutSelection:
         begun = time.monotonic()
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
-        require_main_room(whole.planner.workload, whole.planner.target)
+        require_main_room(whole.planner.problem.workload, whole.planner.problem.target)
         self._needed = _LONGER * (time.monotonic() - begun)
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
@@ -194,7 +190,9 @@ class CutSelection:
             raise error
         _, chosen, planner, solution = best
         if chosen is not whole:
-            self._notes.append(_describe_cut(chosen.candidate.name, chosen.planner.workload))
+            self._notes.append(
+                _describe_cut(chosen.candidate.name, chosen.planner.problem.workload)
+            )
         self._stopped |= any(entry.planner.interrupted for entry in ranking)
         return planner, solution
 
@@ -236,7 +234,7 @@ class CutSelection:
     def _screened(self, whole: _Entry) -> Iterator[_Entry]:
         """Yield entries with their quick scores; whole operators first, if there are other
         candidates."""
-        pieces = len(whole.planner.workload.jobs)
+        pieces = len(whole.planner.problem.workload.jobs)
         self.full = fills_selection(pieces)
         refused = 0
         for number, candidate in enumerate(() if self.is_late() else self._offered):
@@ -248,7 +246,7 @@ class CutSelection:
             entry = self._entry(candidate) if candidate.pieces <= most else None
             refused += candidate.pieces > most
             if entry is not None:
-                pieces += len(entry.planner.workload.jobs)
+                pieces += len(entry.planner.problem.workload.jobs)
                 self.full |= candidate.large and fills_selection(pieces)
                 yield entry
             if self.is_late():
@@ -274,12 +272,11 @@ def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
     whole operators, their lower bound is no better than a plan without lateness."""
     if entry is not whole:
         return entry.quick is None or entry.quick >= best
-    planner = whole.planner
-    if fills_selection(len(planner.workload.jobs)):
+    goal = whole.planner.problem.goal
+    if fills_selection(len(whole.planner.problem.workload.jobs)):
         # So many jobs take longest to plan, and the screening found a better candidate.
         return True
-    bounds = planner.bounds()
-    least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
+    least = whole.planner.bounds().objective(goal.objective, goal.latency_network)
     return not best.overflow and not best.lateness and least >= best.objective
 
 

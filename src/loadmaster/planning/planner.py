@@ -32,6 +32,7 @@ from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
+from loadmaster.planning.problem import PlanProblem
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target, excess_of
 from loadmaster.targets.load import as_target
@@ -169,13 +170,14 @@ def plan(
         if found is None:
             raise refusal or AssertionError
         chosen, best = found
+        problem = chosen.problem
         report("bounding", 0.0)
-        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, problem.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [
-            *_streaming_notes(chosen.workload, target),
-            *_unused_efficiencies(chosen.workload, target),
+            *_streaming_notes(problem.workload, target),
+            *_unused_efficiencies(problem.workload, target),
             *selection.notes(stopped=chosen.interrupted),
             *(uncut(graphs) if cut == "auto" else ()),
         ]
@@ -187,18 +189,7 @@ def plan(
                 f" {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}:"
                 f" {of_jobs.makespan.limit}"
             )
-        return assemble(
-            chosen.workload,
-            chosen.table,
-            chosen.tilings,
-            target,
-            chosen.energy.rates,
-            chosen.goal,
-            best,
-            bounds or chosen.bounds(),
-            seed,
-            notes,
-        )
+        return assemble(problem, best, bounds or chosen.bounds(), seed, notes)
 
 
 @dataclass(frozen=True)
@@ -225,19 +216,8 @@ class _Planners:
         )
         energy = EnergyModel(table, energy_rates(machine))
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
-        return WorkloadPlanner(
-            workload,
-            table,
-            machine,
-            goal,
-            energy,
-            self.seed,
-            self.effort,
-            search,
-            report,
-            self.interrupts,
-            tilings=tilings,
-        )
+        problem = PlanProblem(workload, table, machine, goal, energy, tilings)
+        return WorkloadPlanner(problem, self.seed, self.effort, search, report, self.interrupts)
 
     def selection(self, machine: Target, cut: str) -> CutSelection:
         """Return the selection among all candidates for a machine."""

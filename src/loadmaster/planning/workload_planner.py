@@ -7,27 +7,26 @@ import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline, Interrupts, Progress, no_progress
-from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
-from loadmaster.cost.analytical.job_costs import least_table, tiled_table
+from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.base import JobTable
 from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.addresses import Addresses, Draft
-from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
-from loadmaster.planning.goal import Goal, refusal, require_room
+from loadmaster.planning.goal import refusal, require_room
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import ENERGY_ONLY
 from loadmaster.planning.packing import PackingCache, Stays, evict, worth_of_stays
+from loadmaster.planning.problem import PlanProblem
 from loadmaster.targets.hardware import Target, core_places
-from loadmaster.workloads.job import Workload
 
 _LESS_ROOM = 0.97
 """Factor by which the usable fast memory shrinks each time a round's result cannot be packed."""
@@ -37,35 +36,27 @@ _LESS_ROOM = 0.97
 class WorkloadPlanner:
     """Plans the jobs of one workload, whose cuts are already chosen."""
 
-    workload: Workload
-    table: JobTable
-    target: Target
-    goal: Goal
-    energy: EnergyModel
+    problem: PlanProblem
     seed: int
     effort: Effort
     deadline: Deadline
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
-    tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Tiling of every job, an index into :data:`~loadmaster.cost.analytical.nests.EXPECTED`; 0 by
-    default."""
     packings: PackingCache = field(default_factory=PackingCache)
     """Packings found so far, shared with planners that this one derives."""
-    joint: JointProblem | None = None
-    """The problem of the joint search with its cached scores, built at first use."""
     _bounds: Bounds | None = field(init=False, default=None)
-    _assess: Assessor = field(init=False)
-    _addresses: Addresses = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Set the default tiling of every job; prepare the assessor and the packing."""
-        if not len(self.tilings):
-            self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
-        self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
-        self._addresses = Addresses(
-            self._assess,
+    @cached_property
+    def _joint(self) -> JointProblem:
+        """The problem of the joint search, with its cached scores."""
+        return JointProblem(self.problem)
+
+    @cached_property
+    def _addresses(self) -> Addresses:
+        """The packing of the memories."""
+        return Addresses(
+            self.problem,
             lambda: 0.0 if self.is_late() else self.deadline.left(),
             self.packings,
             self.effort,
@@ -74,27 +65,32 @@ class WorkloadPlanner:
     def best(self) -> Solution:
         """Return the best complete plan. Ctrl-C or the deadline ends the search once a plan
         exists."""
-        require_room(self.workload, self.target)
+        target = self.problem.target
+        require_room(self.problem.workload, target)
         begun = self._separate()
         least = begun.final_score
         # Where all operands must be in the fast memory, the first plan may find no addresses.
-        holds = self.target.main.in_place and not least.overflow
-        found, nearest, history = self._searched(begun.run.start, holds=holds)
+        holds = target.main.in_place and not least.overflow
+        found, nearest, history = self._searched(
+            begun.run.start, self._samples, self.effort.packings, holds=holds
+        )
         if found is None or least < self.score_of(found):
             draft, _ = self._packed(begun)
             first = None if draft is None or least.overflow else self._addresses.complete(draft)
             found = min(filter(None, (found, first)), key=self.score_of, default=None)
         if found is None:
             excess = min(nearest, least).overflow
-            raise refusal(self.workload, self.target, excess, stopped=self.interrupted)
+            raise refusal(self.problem.workload, target, excess, stopped=self.interrupted)
         return replace(found, search=((0, least), *history))
 
     def _separate(self) -> Evaluation:
         """Map jobs with all tensors in main memory, then fill the fast memory along the same order;
         return the better. Where operands must be copied, both are done at once."""
-        problem, table, goal = self._joint_problem(), self.table, self.goal
+        problem, goal = self._joint, self.problem.goal
+        in_place = problem.target.main.in_place
         rank = upward_rank(
-            [job.after for job in self.workload.jobs], table.compute.min(axis=1).tolist()
+            [job.after for job in problem.workload.jobs],
+            problem.table.compute.min(axis=1).tolist(),
         )
         ranked = -np.array(rank, dtype=np.float64)
         keys = [np.arange(len(rank)), ranked]
@@ -102,7 +98,7 @@ class WorkloadPlanner:
             keys.append(np.lexsort((ranked, -goal.urgency)).argsort())
         orders = [np.argsort(key, kind="stable").astype(np.int64) for key in keys]
         policies = [JointOptions()]
-        if self.target.main.in_place:
+        if in_place:
             policies = [JointOptions(filled_fraction=(1.0, 0.0))]
         if goal.needs_energy:
             policies += [replace(policy, energy_weight=ENERGY_ONLY) for policy in policies]
@@ -110,7 +106,7 @@ class WorkloadPlanner:
             policies += [replace(policy, urgent_networks_first=True) for policy in policies]
         every = itertools.product(orders, policies)
         best = min((problem.evaluate(*each) for each in every), key=lambda each: each.final_score)
-        if not self.target.main.in_place:
+        if not in_place:
             return best
         mapped = _by_start(best.run.start, len(rank))
         kept = problem.evaluate(mapped, JointOptions())
@@ -119,13 +115,12 @@ class WorkloadPlanner:
     def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
         """Return the same schedule, residences and addresses, timed on a machine that is at least
         as large in every figure, and its planner."""
-        table = tiled_table(self.workload, target, self.tilings)
-        energy = EnergyModel(table, energy_rates(target))
-        larger = replace(self, table=table, target=target, energy=energy, joint=None)
-        places = np.array(core_places(self.target, target), dtype=np.int32)
+        here = self.problem.target
+        larger = replace(self, problem=self.problem.on(target))
+        places = np.array(core_places(here, target), dtype=np.int32)
         schedule = replace(solution.schedule, core=places[solution.schedule.core])
         # A memory that the smaller machine lacks is not used.
-        more = len(target.memories) - len(self.target.memories)
+        more = len(target.memories) - len(here.memories)
         used = np.pad(solution.placement.used, ((0, more), (0, 0)))
         placement = replace(solution.placement, used=used)
         return larger, larger.timed(replace(solution, schedule=schedule, placement=placement))
@@ -133,53 +128,46 @@ class WorkloadPlanner:
     def bounds(self) -> Bounds:
         """Lower bounds for every plan of these jobs."""
         if self._bounds is None:
-            least = least_table(self.workload, self.target)
-            self._bounds = goal_bounds(
-                self.workload, least, self.target, self.energy.rates, self.goal
-            )
+            own = self.problem
+            least = least_table(own.workload, own.target)
+            self._bounds = goal_bounds(own.workload, least, own.target, own.energy.rates, own.goal)
         return self._bounds
 
     def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
         """A planner of the same jobs with other tilings; bounds are those of any."""
-        energy = EnergyModel(table, self.energy.rates)
-        planner = replace(self, table=table, energy=energy, tilings=tilings, joint=None)
+        planner = replace(self, problem=self.problem.tiled(table, tilings))
         planner._bounds = self._bounds
         return planner
 
     def quick_score(self) -> Score:
         """Estimate the score of :meth:`best` from few evaluations and without addresses."""
-        require_room(self.workload, self.target)
+        require_room(self.problem.workload, self.problem.target)
         begun = self._separate()
-        own = self.effort.evaluations_of(len(self.workload.jobs))
-        samples = min(self.effort.evaluations // 16, own // 4)
+        samples = min(self.effort.evaluations // 16, self._samples // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 
     def resumed(self, solution: Solution) -> Solution:
         """Run one round of the joint search from a plan's order; return the better plan."""
-        samples = self.effort.evaluations // self.effort.packings
-        few = replace(self, effort=replace(self.effort, evaluations=samples, packings=1))
-        found, _, steps = few._searched(
-            solution.timeline.start, self.score_of(solution), holds=True
+        samples = self._samples // self.effort.packings
+        found, _, steps = self._searched(
+            solution.timeline.start, samples, 1, self.score_of(solution), holds=True
         )
-        self.interrupted |= few.interrupted
         made = max((step[0] for step in solution.search), default=0)
         history = (*solution.search, *((made + more, score) for more, score in steps))
         return replace(found or solution, search=history)
 
-    def _joint_problem(self) -> JointProblem:
-        """Return the joint search's problem, made on the first call."""
-        if self.joint is None:
-            parts = (self.workload, self.table, self.target, self.goal, self.energy)
-            self.joint = JointProblem(*parts)
-        return self.joint
+    @property
+    def _samples(self) -> int:
+        """Evaluations of a whole search."""
+        return self.effort.evaluations_of(len(self.problem.workload.jobs))
 
     def _search(self, start: Ints, samples: int, progress: Progress) -> JointSearch:
         """Return the joint search that starts from the order of ``start`` times and from the order
         of job numbers, which runs bands depth first."""
-        jobs = len(self.workload.jobs)
+        jobs = len(self.problem.workload.jobs)
         return JointSearch(
-            self._joint_problem(),
+            self._joint,
             [_by_start(start, jobs), np.arange(jobs, dtype=np.int64)],
             samples=samples,
             seed=self.seed,
@@ -189,16 +177,17 @@ class WorkloadPlanner:
 
     def score_of(self, solution: Solution) -> Score:
         """Score of a complete plan."""
-        return self._assess.score_of(solution)
+        return self.problem.score_of(solution)
 
     def timed(self, solution: Solution) -> Solution:
         """Time a plan that was made for another machine or other tilings."""
         return self._addresses.timed(solution)
 
     def _searched(
-        self, start: Ints, least: Score | None = None, *, holds: bool
+        self, start: Ints, samples: int, rounds: int, least: Score | None = None, *, holds: bool
     ) -> tuple[Solution | None, Score, tuple[tuple[int, Score], ...]]:
-        """Run the joint search from the order of ``start`` times.
+        """Run the joint search from the order of ``start`` times, with ``samples`` evaluations in
+        so many ``rounds``.
 
         Returns the best plan that has addresses and beats ``least`` (None if there is none), the
         best score seen, and the improvements. If another plan ``holds`` already, Ctrl-C ends the
@@ -206,13 +195,12 @@ class WorkloadPlanner:
         """
         best: Solution | None = None
         history = []
-        samples = self.effort.evaluations_of(len(self.workload.jobs))
         search = self._search(start, samples, self.report)
         nearest = Score(WHOLE_LIMIT, 0, 0, 0)
         try:
             with self.interrupts.breakable() if holds else nullcontext():
                 for evaluations, score, solution in self._improvements(
-                    search, samples // self.effort.packings, least, holds
+                    search, samples // rounds, rounds, least, holds
                 ):
                     nearest = min(nearest, score)
                     if solution is not None:
@@ -223,10 +211,10 @@ class WorkloadPlanner:
         return best, nearest, tuple(history)
 
     def _improvements(
-        self, search: JointSearch, samples: int, least: Score | None, holds: bool
+        self, search: JointSearch, samples: int, most: int, least: Score | None, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """Yield, for every round of ``samples`` evaluations: evaluations so far, the score, and the
-        plan if it has addresses and beats the best so far.
+        """Yield, for each of ``most`` rounds of ``samples`` evaluations: evaluations so far, the
+        score, and the plan if it has addresses and beats the best so far.
 
         After a round without addresses the search continues with less memory; if nothing was packed
         after the last round, as many more attempts follow.
@@ -234,9 +222,9 @@ class WorkloadPlanner:
         packs = False
         rounds = tries = failures = 0
         while True:
-            over = rounds >= self.effort.packings or search.interrupted
+            over = rounds >= most or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (packs or tries >= self.effort.packings):
+            if over and (packs or tries >= most):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else samples)
@@ -272,23 +260,24 @@ class WorkloadPlanner:
 
         Stays without an address move back to main memory; the draft is None where they cannot.
         """
-        schedule, placement, timeline = self._joint_problem().decisions(found)
-        tensors, jobs = self.workload.tensors, len(self.workload.jobs)
-        if len(self.target.memories) == 1:
+        schedule, placement, timeline = self._joint.decisions(found)
+        workload, target, table = self.problem.workload, self.problem.target, self.problem.table
+        tensors, jobs = workload.tensors, len(workload.jobs)
+        if len(target.memories) == 1:
             return Draft(schedule, placement, timeline, None, found.final_score), True
         worth = worth_of_stays(
-            [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule
+            [r for r in placement.residences if r.memory == 1], tensors, table, schedule
         )
         packed = self._addresses.pack(1, placement, timeline, worth)
         unplaced = [
             r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0
         ]
-        if unplaced and not self.target.main.in_place:
+        if unplaced and not target.main.in_place:
             return None, False
         if unplaced:
-            placement, timeline = evict(unplaced, placement, timeline, tensors, self.table, jobs)
+            placement, timeline = evict(unplaced, placement, timeline, tensors, table, jobs)
             placed = [offset for offset in packed.offsets if offset >= 0]
-            packed = Stays.of(self.workload, placement, timeline, 1).packed(
+            packed = Stays.of(workload, placement, timeline, 1).packed(
                 Packing(np.array(placed, dtype=np.int64), 0, packed.load)
             )
         return Draft(schedule, placement, timeline, packed, found.final_score), not unplaced

@@ -75,7 +75,7 @@ class Simulation {
 
     // Fetches in the order in which they are admitted: by position, then by first use; after them
     // what goes to main memory. Times as
-    // `_copy_times` in loadmaster/planning/assessor.py; tests/test_twins.py holds the two together.
+    // `_copy_times` in loadmaster/planning/problem.py; tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s : indices(stays_.stays.size()))
             if (stays_.stays[s].fetched) copies_.push_back(s);

@@ -26,8 +26,8 @@ from loadmaster.planning.decisions import (
     Score,
     Timeline,
 )
-from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
+from loadmaster.planning.problem import PlanProblem
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
@@ -110,14 +110,10 @@ class JointProblem:
     Without a fast memory, or with a filled fraction of 0, an evaluation is list scheduling.
     """
 
-    def __init__(
-        self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel
-    ) -> None:
-        self.workload = workload
-        self.table = table
-        self.target = target
-        self.goal = goal
-        self.energy = energy
+    def __init__(self, problem: PlanProblem) -> None:
+        self.workload, self.table, self.target = problem.workload, problem.table, problem.target
+        self.goal, self.energy = problem.goal, problem.energy
+        workload, table, target = self.workload, self.table, self.target
         # A fast memory of no bytes stands for none.
         self.memories = (target.main, replace(target.near, capacity=target.room))
         self.capacity = target.room
@@ -128,30 +124,28 @@ class JointProblem:
         self.width = _widths(workload, table, target)
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
         self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
-        self._padded, padded_bytes = (
-            np.array([memory.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64)
-            for memory in self.memories
-        )
+        self._padded = problem.padded
         self._producer = np.array([tensor.producer for tensor in workload.tensors], dtype=np.int64)
         self._stays = self._output | np.array(
             [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
         )
-        (main, fast), rates = self.memories, energy.rates.memories
+        (main, fast), rates = self.memories, self.energy.rates.memories
         # The ratio of the memories' powers at full bandwidth: with these prices, stays are chosen
         # by the energy that they save.
         of_fast = (
             rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
         self.energy_prices = (1.0, of_fast)
-        self._native = self._to_native(padded_bytes)
+        self._native = self._to_native()
 
-    def _to_native(self, padded_bytes: Ints) -> _native.JointProblem:
-        """Convert the problem for native code; ``padded_bytes`` are sizes in the fast memory."""
+    def _to_native(self) -> _native.JointProblem:
+        """Convert the problem for native code."""
         workload, table, goal = self.workload, self.table, self.goal
         # An input that is released later is streamed where possible: it cannot be fetched before.
         available = goal.released_tensors(workload)
         late = (available > 0) & self.target.main.in_place
-        copy = self.target.copy
+        copy, fast = self.target.copy, self.memories[1]
+        in_fast = np.array([fast.padded(t.bytes) for t in workload.tensors], dtype=np.int64)
         return _native.JointProblem(
             compute=table.compute,
             row_job=table.operand_job,
@@ -159,7 +153,7 @@ class JointProblem:
             row_write=table.operand_write.astype(np.uint8),
             moved=np.ascontiguousarray(table.moved),
             bytes=self._bytes,
-            padded_bytes=np.where(late, self.capacity + 1, padded_bytes),
+            padded_bytes=np.where(late, self.capacity + 1, in_fast),
             producer=self._producer,
             output=self._output.astype(np.uint8),
             graph=task_graph(workload.edges, len(workload.jobs)),

@@ -1,9 +1,9 @@
-"""Simulates and scores decisions about the jobs of a workload."""
+"""The problem of planning the jobs of one workload: simulates and scores decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,8 @@ from loadmaster.core.arrays import Floats, Ints, edges_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.analytical.energy import EnergyModel
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
+from loadmaster.cost.analytical.job_costs import tiled_table
 from loadmaster.cost.base import JobTable, JobTimes, job_times, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.goal import Goal, delivered
@@ -110,17 +111,33 @@ def _copy_times(
 
 
 @dataclass(frozen=True, eq=False)
-class Assessor:
-    """Times and scores decisions about the jobs of one workload."""
+class PlanProblem:
+    """The jobs of one workload, their costs on a machine, and the goal.
+
+    ``tilings`` has the tiling of every job, an index into
+    :data:`~loadmaster.cost.analytical.nests.EXPECTED`.
+    """
 
     workload: Workload
     table: JobTable
     target: Target
     goal: Goal
     energy: EnergyModel
+    tilings: Ints
+
+    def tiled(self, table: JobTable, tilings: Ints) -> PlanProblem:
+        """The same problem with other tilings, and the costs with these."""
+        energy = EnergyModel(table, self.energy.rates)
+        return replace(self, table=table, energy=energy, tilings=tilings)
+
+    def on(self, target: Target) -> PlanProblem:
+        """The problem of the same jobs, with the same tilings, on another machine."""
+        table = tiled_table(self.workload, target, self.tilings)
+        energy = EnergyModel(table, energy_rates(target))
+        return replace(self, table=table, target=target, energy=energy)
 
     @cached_property
-    def _padded(self) -> Ints:
+    def padded(self) -> Ints:
         """Bytes of each tensor in main memory, rounded up to pages."""
         return np.array(
             [self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors],
@@ -150,9 +167,9 @@ class Assessor:
         # Behind the highest buffer nothing needs to be aligned.
         room = self.target.main.padded(self.target.main.capacity)
         lacking = 0
-        if int(self._padded.sum()) > room:
+        if int(self.padded.sum()) > room:
             stays = Stays.of(self.workload, placement, timeline, 0)
-            sizes = self._padded[[r.tensor for r in stays.residences]]
+            sizes = self.padded[[r.tensor for r in stays.residences]]
             lacking = max(0, most_alive(stays.start, stays.end, sizes) - room)
 
         def energy() -> int:
