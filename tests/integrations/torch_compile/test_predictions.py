@@ -30,6 +30,8 @@ from loadmaster.integrations.torch_compile.placing import (
 )
 from loadmaster.placement.decisions import Mode, all_fast
 from loadmaster.placement.sequence import CopyLink
+from loadmaster.placement.timing import time_moves
+from loadmaster.placement.verify import broken_placement_rules
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
@@ -142,10 +144,21 @@ def test_what_limits_generation(waiting, copying, limit):
     assert limited_by(figures, 1000.0) == limit
 
 
+def test_copies_overlap_kernels_where_there_is_room():
+    """A tensor leaves while the next kernel runs, and is back before the last, at no cost."""
+    uses = [(0, 0, True), (2, 1, True), (3, 1, False), (5, 0, False)]
+    order = sequence([1.0] * 6, (100 * MIB, 200 * MIB), uses)
+    found = place_for_runtime(order, np.full(6, 250 * MIB), Mode.ASYNC)
+    assert not [*broken_placement_rules(order, found, 250 * MIB, Mode.ASYNC)]
+    assert [(move.tensor, move.to_fast) for move in found.moves] == [(0, False), (0, True)]
+    assert time_moves(order, found).total == pytest.approx(6.0)
+
+
 @pytest.mark.parametrize("mode", [Mode.SYNC, Mode.ASYNC])
 def test_small_tensors_stay(mode):
     order = small_and_large()
     found = place_for_runtime(order, np.full(4, 5 * MIB), mode)
+    assert not [*broken_placement_rules(order, found, 5 * MIB, mode)]
     assert {move.tensor for move in found.moves} == {1}
     assert [(stay.start, stay.end) for stay in found.stays if stay.tensor == 0] == [(0, 4)]
 
