@@ -146,21 +146,14 @@ def measure(
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from loadmaster.core.json_object import json_of
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
-    from loadmaster.integrations.torch_compile.running import run
+    from loadmaster.integrations.torch_compile.running import made_module
 
     shares = json.loads(budgets)
     options: dict[str, Any] = {"fast_memory": shares[0], "slow_memory": slow_memory or None}
-    result, _ = run(
-        factory,
-        int(batch),
-        training == "1",
-        device,
-        options,
-        int(steps),
-        True,
-        optimizer or None,
-        budgets=shares[1:],
-    )
+    work = made_module(factory, int(batch), training == "1", device, optimizer or None)
+    from loadmaster.integrations.torch_compile.compare.comparison import compare
+
+    result = compare(work, options, int(steps), True, shares[1:])
     print(json.dumps(json_of(result, RunJson)))
 
 

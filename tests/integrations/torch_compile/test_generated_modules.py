@@ -193,7 +193,7 @@ def test_generated_modules_are_bit_equal_within_their_budgets(case):
     try:
         check(case)
     finally:
-        measurement.keep_freed_memory()
+        measurement.return_freed_memory(measurement.LARGE)
 
 
 def test_everything_at_once_at_the_smallest_budget():

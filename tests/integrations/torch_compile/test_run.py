@@ -51,7 +51,7 @@ def test_releases_of_torch_that_the_runtime_knows(release, runs, monkeypatch):
     monkeypatch.setattr(torch, "__version__", release)
     wanted = "there is no module" if runs else r"torch 2\.10\.1 .* needs torch 2\.11 to 2\.13;"
     with pytest.raises(ModelError, match=wanted):
-        running.run("nowhere:at_all", None, False, "cpu", {}, 1, False)
+        running.made_module("nowhere:at_all", None, False, "cpu")
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):

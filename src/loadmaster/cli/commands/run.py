@@ -121,39 +121,39 @@ def run_command(
             result = versioned(GenerationJson, tokens)
             files = output.publish(place, {"generate.json": result})
         output.show(result, lambda: _generation_table(result), files)
-        right = result["tokens_equal"] is not False
-        _exit_if_wrong(right, result, "tokens differ between the ways")
+        _exit_if_wrong(
+            result["tokens_equal"] is not False, result, "tokens differ between the ways"
+        )
         return
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
-    from loadmaster.integrations.torch_compile.running import run
+    from loadmaster.integrations.torch_compile.running import made_module
     from loadmaster.report.run import run_page
 
-    options: dict[str, Any] = {
-        "fast_memory": fast,
-        "mode": mode,
-        "slow_memory": None if slow_memory is None else str(slow_memory),
-    }
+    options = {"fast_memory": fast, "mode": mode, "slow_memory": slow_memory}
     with output.working(out) as (place, progress):
-        tell = (lambda _: None) if output.quiet else partial(say, err=True)
-        result, kernels = run(
-            spot,
-            reading.batch,
-            reading.training,
-            device,
+        work = made_module(
+            spot, reading.batch, reading.training, device, optimizer, reading.arguments()["dims"]
+        )
+        # It imports torch, whose release and settings `made_module` has seen to.
+        from loadmaster.integrations.torch_compile.compare import comparison
+
+        measured = comparison.compare(
+            work,
             options,
             steps,
             compare,
-            optimizer,
-            dims=reading.arguments()["dims"],
             progress=progress,
-            tell=tell,
+            tell=(lambda _: None) if output.quiet else partial(say, err=True),
         )
-        result = versioned(RunJson, result)
+        result, kernels = versioned(RunJson, measured), measured["kernels"]
         page = partial(run_page, model, result, kernels)
         files = output.publish(place, {"run.json": result, "kernels.json": kernels}, page)
     output.show(result, page, files)
-    right = result["gradients_equal"] or result["results_close"]
-    _exit_if_wrong(right, result, "results differ from the unmoved graphs")
+    _exit_if_wrong(
+        result["gradients_equal"] or result["results_close"],
+        result,
+        "results differ from the unmoved graphs",
+    )
 
 
 def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
@@ -166,27 +166,20 @@ def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
 def _generation_table(result: dict[str, Any]) -> list[PagePart]:
     """Return a table with a row for each method of generating."""
     from loadmaster.core.units import format_bytes, format_seconds
+    from loadmaster.report.text import if_known
     from loadmaster.report.view import Line, Table
 
-    title = (
-        f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])};"
-        f" {result['label']}"
-    )
     rows = []
     for name, way in {"loadmaster": result, **result["rivals"]}.items():
-        rate, first, peak, against = "-", "-", "-", way.get("failed", "")
-        if not against:
-            rate = f"{way['tokens_per_second']:.3g}"
-            first = format_seconds(way["first_token_seconds"])
-            peak = format_bytes(way["measured_peak"])
-            if way is not result:
-                against = f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        against = way.get("failed", "")
+        if way is not result and not against:
+            against = f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
         rows.append(
             {
                 "": name,
-                ">tokens per second": rate,
-                ">first token": first,
-                ">measured peak": peak,
+                ">tokens per second": if_known(way.get("tokens_per_second"), "{:.3g}".format),
+                ">first token": if_known(way.get("first_token_seconds"), format_seconds),
+                ">measured peak": if_known(way.get("measured_peak"), format_bytes),
                 ">against it": against,
             }
         )
@@ -202,4 +195,8 @@ def _generation_table(result: dict[str, Any]) -> list[PagePart]:
         f" copies {format_seconds(result['waiting_seconds'])}: limited by the"
         f" {result['limited_by']}"
     )
-    return [Line(title), Table(rows, limits)]
+    title = Line(
+        f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])};"
+        f" {result['label']}"
+    )
+    return [title, Table(rows, limits)]

@@ -1,54 +1,46 @@
-"""The driver of ``loadmaster run``: calls the factory of a module, plans the module, and measures
-steps."""
+"""The driver of ``loadmaster run``: checks what it needs, and calls the factory of a
+module."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
-from loadmaster.core.progress import Progress, no_progress
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
+
+if TYPE_CHECKING:
+    from loadmaster.integrations.torch_compile.compare.comparison import MeasuredModule
 
 OLDEST = (2, 11)
 """Oldest release of torch with which the runtime works."""
 
 
-def run(
+def made_module(
     spot: str,
     batch: int | None,
     training: bool,
     device: str,
-    options: dict[str, Any],
-    steps: int,
-    with_rivals: bool,
     optimizer: str | None = None,
-    budgets: Sequence[int | float] = (),
     dims: Mapping[str, int] | None = None,
-    progress: Progress = no_progress,
-    tell: Callable[[str], object] = lambda _: None,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Measure steps of a module made by factory ``spot``.
-
-    Returns the summary (see `RunJson`), and a table row for each kernel. With rivals, plans under
-    more ``budgets`` are measured, too, and ``tell`` is called with the expected time of the
-    comparison. ``dims`` are arguments of the factory.
+) -> MeasuredModule:
+    """Return the module made by factory ``spot``, whose arguments are ``dims``, to measure its
+    steps.
 
     Raises
     ------
     ModelError
         The factory is not found or fails.
     BudgetError
-        The budget cannot be kept.
+        The optimizer is for steps of another kind.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     require_torch(OLDEST)
     import torch
 
-    from loadmaster.integrations.torch_compile.compare.comparison import MeasuredModule, compare
-    from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
+    from loadmaster.integrations.torch_compile.compare.comparison import MeasuredModule
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
@@ -69,10 +61,7 @@ def run(
         )
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
-    work = MeasuredModule(module, inputs, training, torch.device(device), optimizer=optimizer)
-    options = options | {"fast_memory": CompileOptions.of(options).fast_memory}
-    result = compare(work, options, steps, with_rivals, budgets, progress, tell)
-    return result, result.pop("kernels")
+    return MeasuredModule(module, inputs, training, torch.device(device), optimizer=optimizer)
 
 
 def generated(

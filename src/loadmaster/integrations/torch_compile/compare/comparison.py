@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from loadmaster.integrations.torch_compile.compare.run_json import (
     DifferenceJson,
     RivalJson,
 )
-from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
+from loadmaster.integrations.torch_compile.compiled_model import CompiledModel, CompileOptions
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
 from loadmaster.workloads.frontends.frontend import require_trained
 
@@ -169,23 +170,18 @@ def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson
     """
     ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
     outside, middle = _left_out(len(ratios)), statistics.median(ratios)
-    if outside is None:
+    if outside < 0:
         return DifferenceJson(middle, None, None, "no difference")
     low, high = ratios[outside], ratios[-1 - outside]
     verdict: Any = "faster" if high < 1 else "slower" if low > 1 else "no difference"
     return DifferenceJson(middle, low, high, verdict)
 
 
-def _left_out(count: int) -> int | None:
+def _left_out(count: int) -> int:
     """Return how many of the smallest, and of the largest, of ``count`` values are outside of the
-    interval for the median; None if there are too few values."""
-    missed, found = 0.0, None
-    for left_out in range((count + 1) // 2):
-        missed += 2 * math.comb(count, left_out) / 2**count
-        if missed > 1 - LEVEL:
-            break
-        found = left_out
-    return found
+    interval for the median; a negative number if there are too few values."""
+    pairs = (math.ldexp(math.comb(count, k), 1 - count) for k in range((count + 1) // 2))
+    return sum(missed <= 1 - LEVEL for missed in accumulate(pairs)) - 1
 
 
 _WARM_UP_STEPS = 2
@@ -305,6 +301,7 @@ def compare(
     are None, and only steps that all variants have run count.
     """
     begun = time.process_time()
+    options = options | {"fast_memory": CompileOptions.of(options).fast_memory}
     ours, eager = _planned_variant(work, options), Variant("eager", work.module)
     unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     first, rest, more = [ours, unmoved], [], []
@@ -370,10 +367,11 @@ def _training_rivals(work: MeasuredModule, options: dict[str, Any]) -> Iterator[
     folder = options.get("slow_memory")
     around: Any = partial(torch.autograd.graph.save_on_cpu, pin_memory=True)
     if work.device.type == "cpu":
-        around = rivals.SavedToFile(
+        around = partial(
+            rivals.saved_to_file,
             SlowFile(folder and Path(folder)),
             lambda t: t.untyped_storage().data_ptr() in parameters,
-        ).hooks
+        )
     yield Variant("save_on_cpu", work.module, around)
     if rivals.blocks_of(work.module):
         yield Variant("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
@@ -618,7 +616,7 @@ class AlternatingRuns:
         much. Variants run in turns, in alternating order, so that other load on the machine and the
         order favour none.
         """
-        measurement.keep_freed_memory()
+        measurement.return_freed_memory(measurement.LARGE)
         working = [variant for variant in self.variants if variant.works]
         try:
             for number, variant in enumerate(working):

@@ -20,8 +20,9 @@ stacks of threads."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of the options M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's ``mallopt``."""
-_SMALL, _LARGE = 128 << 10, 32 << 20
-"""Least and greatest threshold in bytes from which on glibc returns freed blocks to the system."""
+_SMALL, LARGE = 128 << 10, 32 << 20
+"""Least and greatest threshold in bytes from which on glibc returns freed blocks to the system; it
+uses the greatest by itself in a process that allocates much."""
 
 
 def return_freed_memory(least: int = _SMALL) -> None:
@@ -30,12 +31,6 @@ def return_freed_memory(least: int = _SMALL) -> None:
     library = ctypes.CDLL(None)
     for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
         library.mallopt(option, least)
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for later allocations, as it does by itself in a process that
-    allocates much."""
-    return_freed_memory(_LARGE)
 
 
 def status_bytes(process: int | str = "self") -> dict[str, int]:

@@ -15,43 +15,37 @@ from torch.utils.checkpoint import checkpoint
 from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
 from loadmaster.integrations.torch_compile.captured import view_of
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
+from loadmaster.integrations.torch_compile.persistent import SMALLEST
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
-_SMALLEST = 64 << 10
-"""Bytes below which a tensor is not offloaded."""
 
+def saved_to_file(
+    file: SlowFile, kept: Callable[[torch.Tensor], bool]
+) -> torch.autograd.graph.saved_tensors_hooks:
+    """Return a context in which every tensor that autograd saves is written to a file and read
+    back, unless ``kept(tensor)`` (parameters): `torch.autograd.graph.save_on_cpu` with a file."""
 
-class SavedToFile:
-    """Counterpart of `torch.autograd.graph.save_on_cpu` with a file: every tensor that autograd
-    saves is written to a `SlowFile` and read back, unless ``kept(tensor)`` (parameters).
-    """
-
-    def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
-        self.file, self.kept = file, kept
-
-    def hooks(self) -> Any:
-        """Return a context manager within which autograd saves tensors to the file."""
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-
-    def _pack(self, tensor: torch.Tensor) -> Any:
+    def pack(tensor: torch.Tensor) -> Any:
         """Move a saved tensor to the file, unless it is small or kept."""
-        if tensor.nbytes < _SMALLEST or self.kept(tensor):
+        if tensor.nbytes < SMALLEST or kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
-        slow = SlowTensor(view_of(dense), self.file, self.file.reserve(pages(dense.nbytes)))
+        slow = SlowTensor(view_of(dense), file, file.reserve(pages(dense.nbytes)))
         slow.write(dense)
         return slow, tensor.stride()
 
-    def _unpack(self, packed: Any) -> torch.Tensor:
+    def unpack(packed: Any) -> torch.Tensor:
         """Return a saved tensor, read back from the slow memory if it was moved there."""
         if isinstance(packed, torch.Tensor):
             return packed
         slow, stride = packed
         dense: torch.Tensor = slow.read()
-        self.file.release(slow.start, pages(dense.nbytes))
+        file.release(slow.start, pages(dense.nbytes))
         if dense.stride() == stride:
             return dense
         return torch.empty_strided(dense.shape, stride, dtype=dense.dtype).copy_(dense)
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
