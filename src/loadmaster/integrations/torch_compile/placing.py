@@ -4,10 +4,11 @@ finds all addresses in the arena."""
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,14 @@ from loadmaster.integrations.torch_compile.captured import Owner, views
 from loadmaster.integrations.torch_compile.cpu_memory import CpuMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
-from loadmaster.placement.decisions import Mode, Stay, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.decisions import (
+    Mode,
+    Stay,
+    TensorPlacement,
+    all_fast,
+    blocks_of,
+    fast_bytes,
+)
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -49,17 +57,13 @@ moves 400 KiB; every normalisation has two such tensors."""
 
 
 def place_for_runtime(
-    sequence: KernelSequence,
-    limits: Ints,
-    mode: Mode,
-    keep_between_steps: bool = False,
-    gap: float = 0.01,
+    sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False
 ) -> TensorPlacement:
     """Find a placement within ``limits``, the bytes that tensors and workspaces may take while each
     kernel runs, shape (kernels,).
 
     Small tensors stay in fast memory for their whole lifetimes, unless the other tensors have no
-    placement then. See `_place` for ``keep_between_steps`` and ``gap``. Raises `CapacityError`.
+    placement then. See `_place` for ``keep_between_steps``. Raises `CapacityError`.
     """
     small, lives = _choose_small(sequence, limits), sequence.lifetimes.tolist()
     stays = tuple(Stay(t, *lives[t]) for t in sorted(small))
@@ -73,38 +77,36 @@ def place_for_runtime(
         )
         others = replace(sequence, kernels=kernels)
         with suppress(CapacityError):
-            found = _place(others, left, mode, keep_between_steps, gap)
+            found = _place(others, left, mode, keep_between_steps)
             return replace(found, stays=(*found.stays, *stays))
-    return _place(sequence, limits, mode, keep_between_steps, gap)
+    return _place(sequence, limits, mode, keep_between_steps)
 
 
 def _choose_small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
     """Choose small intermediate tensors, smallest first, up to their share of the fast memory."""
-    sizes, left, chosen = sequence.sizes, _SMALL_SHARE * int(limits.max(initial=0)), set()
-    for t in np.argsort(sizes, kind="stable").tolist():
-        left -= sizes[t]
-        if sizes[t] > _SMALL or left < 0:
-            break
-        if sequence.tensors[t].kind is StoredKind.INTERMEDIATE and sequence.uses[t]:
-            chosen.add(t)
-    return frozenset(chosen)
+    order = np.argsort(sequence.sizes, kind="stable")
+    sizes, most = sequence.sizes[order], _SMALL_SHARE * int(limits.max(initial=0))
+    return frozenset(
+        t
+        for t in order[(sizes <= _SMALL) & (sizes.cumsum() <= most)].tolist()
+        if sequence.tensors[t].kind is StoredKind.INTERMEDIATE and sequence.uses[t]
+    )
 
 
 def _place(
-    sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool, gap: float
+    sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool
 ) -> TensorPlacement:
     """Find a placement in which any tensor may move. Raises `CapacityError`.
 
     Weights are in slow memory when a step begins, and weights and outputs when it ends, unless
-    ``keep_between_steps`` lets them stay in fast memory. The integer program ends within the
-    relative ``gap`` of its bound, with synchronous copies.
+    ``keep_between_steps`` lets them stay in fast memory.
     """
     loads = not keep_between_steps and any(
         tensor.kind is not StoredKind.INTERMEDIATE for tensor in sequence.tensors
     )
     if loads:
         sequence, limits = _with_load_and_end(sequence), np.concatenate(([0], limits, [0]))
-    found = place_by_program(sequence, limits, Mode.SYNC, gap=gap)
+    found = place_by_program(sequence, limits, Mode.SYNC)
     placement = _overlapped(found, limits) if mode is Mode.ASYNC else found.placement
     return _without_load_and_end(placement) if loads else placement
 
@@ -156,18 +158,14 @@ _ROUNDS = 12
 """Rounds of placing and packing at the user's budget."""
 _TRIAL_ROUNDS = 4
 """Rounds of placing and packing in trials of other budgets."""
-_FIRST_STEP, _SEARCH_TOLERANCE = 0.02, 0.01
-"""Of the search for the smallest budget, as shares of its upper limit: the first step, and the
-tolerance at which it ends."""
+_SEARCH_TOLERANCE = 0.01
+"""Step of the search for the smallest budget, as a share of its lower limit."""
 _PACKING_BUDGET_DIVISOR = 128
 """Divisor of each packing's budget of nodes. A long search that fails stores 100 MiB of states,
 which would be the peak of the step that plans; another placement in the next round helps as
 much."""
 _READS_AHEAD = (1, 2, 4)
 """Memory left free for prefetching in trials, as multiples of the largest tensor that moves."""
-_GAP, _TRIAL_GAP = 0.01, 0.05
-"""Relative gaps at which the integer program ends, at first and in trials, which are compared by
-their predicted times anyway."""
 _FORBIDDEN = float("inf")
 _KINDS = {
     Owner.PLAN: StoredKind.INTERMEDIATE,
@@ -449,7 +447,7 @@ class GraphSearch:
         everything = self.make(self.movable)
         tried = {self.movable.intersection(best.problem.storage)}
         for number in _READS_AHEAD:
-            moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
+            moving = self.movable - _staying(everything, budget - number * max(moved))
             if _seconds_of_reads(everything, moving) >= best.seconds:
                 break  # more free memory means more reads
             if moving in tried:
@@ -467,18 +465,18 @@ class GraphSearch:
         The smallest budget is the largest need of any kernel if that can be packed; else it is
         searched for, to about 1 %.
         """
-        problem, enough = self.make(self.movable), self.unmoved.peak
+        problem = self.make(self.movable)
         needed = problem.needed()
-        low, high = budget, max(int(needed.max(initial=0)), budget)
-        step = max(int(high * _FIRST_STEP), 1)
-        while high < enough and isinstance(kernel := self.within(high, _TRIAL_ROUNDS), int):
-            low, high, failed, step = high, min(high + step, enough), kernel, 2 * step
-        while low >= needed.max(initial=0) and high - low > high * _SEARCH_TOLERANCE:
-            middle = (low + high) // 2
-            kernel = self.within(middle, _TRIAL_ROUNDS)
-            low, high, failed = (
-                (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
-            )
+        low = max(int(needed.max(initial=0)), budget)
+        enough = max(self.unmoved.peak, low)
+        sizes = range(low, enough + 1, max(int(low * _SEARCH_TOLERANCE), 1))
+
+        def works(size: int) -> bool:
+            """Return whether a budget is enough for a trial."""
+            return isinstance(self.within(size, _TRIAL_ROUNDS), Placed)
+
+        found = 0 if low == enough or works(low) else bisect_left(sizes, True, 1, key=works)
+        high = sizes[found] if found < len(sizes) else enough
         stuck, least = problem.sequence.kernels[failed], int(needed[failed])
         beside = "" if least > budget else " beside what lives on"
         asked, whole = budget + self.objects, high + self.objects
@@ -518,20 +516,15 @@ def _seconds_of_reads(problem: GraphProblem, moving: frozenset[int]) -> float:
     return read / max(link.to_fast, link.asynchronous_to_fast)
 
 
-def _staying(problem: GraphProblem, budget: int, gap: float = _GAP) -> frozenset[int]:
+def _staying(problem: GraphProblem, budget: int) -> frozenset[int]:
     """Choose the caller's storages, and gradients, that stay in fast memory for their whole
     lifetimes."""
     sequence = problem.sequence
     if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
-        placement = place_for_runtime(
-            sequence,
-            np.maximum(problem.ceilings(budget), 0),
-            Mode.SYNC,
-            keep_between_steps=True,
-            gap=gap,
-        )
+        limits = np.maximum(problem.ceilings(budget), 0)
+        placement = place_for_runtime(sequence, limits, Mode.SYNC, keep_between_steps=True)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}
@@ -554,21 +547,16 @@ def _place_and_pack(problem: GraphProblem, budget: int, mode: Mode, rounds: int)
     """
     sequence, ceilings, needed = problem.sequence, problem.ceilings(budget), problem.needed()
     failed = int(needed.argmax())
-    tops: dict[tuple[Stay, ...], Ints] = {}
-
-    def place(limits: Ints) -> TensorPlacement:
-        """Return a placement within limits."""
-        return place_for_runtime(sequence, limits, mode)
+    place = partial(place_for_runtime, sequence, mode=mode)
+    packed = cache(partial(_pack, problem, ceilings=ceilings))
 
     def pack(placement: TensorPlacement, number: int) -> Placed | Ints:
         """Return the packed placement, or, by kernel, the bytes by which it exceeds its ceiling."""
         nonlocal failed
-        if placement.stays not in tops:
-            packed = _pack(problem, placement, ceilings)
-            if isinstance(packed, Placed):
-                return packed
-            tops[placement.stays] = packed
-        over: Ints = np.maximum(tops[placement.stays] - ceilings, 0)
+        found = packed(placement)
+        if isinstance(found, Placed):
+            return found
+        over: Ints = np.maximum(found - ceilings, 0)
         failed = int(over.argmax())
         return over
 
@@ -592,41 +580,31 @@ def _pack(
     every kernel, shape (kernels,).
     """
     sequence, step = problem.sequence, problem.sequence.alignment
+    lower, upper, size = blocks_of(sequence, placement)
+    size += -size % step
+    rows = np.column_stack([lower, upper, size]).tolist()
     buffers = [
-        Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step)
-        for i, s in enumerate(placement.stays)
+        Buffer(f"b{i}", start, end, count, alignment=step)
+        for i, (start, end, count) in enumerate(rows)
     ]
-    buffers += [
-        Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step)
-        for k, kernel in enumerate(sequence.kernels)
-    ]
-    offsets = None
+    effort, found = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR), None
     if ceilings is not None:
-        offsets = _find_offsets(
-            [*buffers, *_ceiling_buffers(ceilings)], int(ceilings.max(initial=0))
-        )
-    if offsets is None:  # to find the kernels above their ceilings
-        offsets = _find_offsets(buffers, None)
-    assert offsets is not None
+        below = [*buffers, *_ceiling_buffers(ceilings)]
+        found = allocate(below, int(ceilings.max(initial=0)), effort=effort).offsets
+    if found is None:  # to find the kernels above their ceilings
+        found = allocate(buffers, effort=effort).offsets
+    assert found is not None
+    offsets = found[: len(buffers)]
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
-    for buffer, offset in zip(buffers, offsets, strict=False):
-        if buffer.size:
-            span = top[buffer.lower : buffer.upper]
-            np.maximum(span, offset + buffer.size, out=span)
+    for start, end, high in zip(lower, upper, np.where(size > 0, offsets + size, 0), strict=True):
+        np.maximum(top[start:end], high, out=top[start:end])
     if ceilings is not None and (top > ceilings).any():
         return top
     arena, stays = int(top.max(initial=0)), len(placement.stays)
     allowed = np.full_like(top, arena) if ceilings is None else np.minimum(ceilings, arena)
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
-    places = tuple(offsets[:stays]), tuple(offsets[stays : len(buffers)])
-    return Placed(problem, placement, *places, arena, peak, allowed)
-
-
-def _find_offsets(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
-    """Return offsets of the buffers below a capacity; None if none were found."""
-    effort = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR)
-    found = allocate(buffers, capacity, effort=effort).offsets
-    return None if found is None else found.tolist()
+    places, workspaces = offsets[:stays].tolist(), offsets[stays:].tolist()
+    return Placed(problem, placement, tuple(places), tuple(workspaces), arena, peak, allowed)
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:
