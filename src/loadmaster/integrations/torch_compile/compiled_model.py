@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.core.units import format_bytes, format_seconds, parse_bytes
+from loadmaster.core.errors import BudgetError, LoadmasterError, UnitError
+from loadmaster.core.units import format_bytes, format_seconds, parse_bytes, parse_share
 from loadmaster.integrations.torch_compile.captured import (
     Owner,
     View,
@@ -146,8 +146,8 @@ def _parse_budget(given: Any) -> int | float:
     text = str(given).strip()
     if not (isinstance(given, float) or text.endswith("%")):
         return parse_bytes(given)
-    with suppress(ValueError):
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    with suppress(UnitError):
+        share = parse_share(text)
         if 0 < share <= 1:
             return share
     raise BudgetError(
@@ -219,64 +219,19 @@ class StepSummary:
         )
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes of fast memory that one graph takes when no tensor moves, without persistent tensors.
-
-    Attributes
-    ----------
-    forward, backward
-        Peak of each part, inputs and results included.
-    saved
-        Bytes of tensors kept from the forward part for the backward part.
-    left
-        Bytes of parameters' gradients, which the backward part leaves until the end of the step.
-    """
-
-    forward: int
-    backward: int
-    saved: int
-    left: int
-
-
-@dataclass
-class StepObservations:
-    """Memory use and order of one graph, observed in whole steps.
-
-    Attributes
-    ----------
-    footprint
-        The graph's own memory; None before the graph is captured.
-    earlier_gradients, held_results
-        Most bytes of gradients from earlier backward passes, and of results that callers still
-        held, at the beginning of the forward part (index 0) and of the backward part (1).
-    later_graphs
-        Sequences of graphs that have run after this one, each from one step.
-    results
-        Tensors that the forward part has returned to the caller.
-    """
-
-    footprint: Footprint | None = None
-    earlier_gradients: list[int] = field(default_factory=lambda: [0, 0])
-    held_results: list[int] = field(default_factory=lambda: [0, 0])
-    later_graphs: set[tuple[PlannedGraph, ...]] = field(default_factory=set)
-    results: PersistentTensors = field(default_factory=PersistentTensors)
-
-
-def step_peak(graphs: Sequence[StepObservations]) -> int:
+def step_peak(graphs: Sequence[PlannedGraph]) -> int:
     """Return the peak in bytes of a step that runs ``graphs`` in this order, without persistent
     tensors and if no tensor moves. O(graphs)."""
-    taken = [one.footprint for one in graphs if one.footprint is not None]
-    waiting = accumulate((one.saved for one in taken), initial=0)
-    left = [*accumulate((one.left for one in reversed(taken)), initial=0)][-2::-1]
+    waiting = accumulate((one.saved for one in graphs), initial=0)
+    left = [*accumulate((one.left for one in reversed(graphs)), initial=0)][-2::-1]
     earlier = [sum(one.earlier_gradients[part] for one in graphs) for part in (0, 1)]
     return max(
         wait
         + max(
-            one.forward + earlier[0] + observed.held_results[0],
-            one.backward + earlier[1] + observed.held_results[1] + after,
+            one.peaks[0] + earlier[0] + one.held_results[0],
+            one.peaks[1] + earlier[1] + one.held_results[1] + after,
         )
-        for one, observed, wait, after in zip(taken, graphs, waiting, left, strict=False)
+        for one, wait, after in zip(graphs, waiting, left, strict=False)
     )
 
 
@@ -394,15 +349,15 @@ class CompiledModel:
         self.join(plan)
 
     def join(self, plan: PlannedGraph) -> None:
-        """Add a graph to the current step and update the step's peak; a graph without a footprint
-        is ignored."""
-        if plan.observed.footprint is None:
+        """Add a graph to the current step and update the step's peak; a graph that is not captured
+        yet is ignored."""
+        if not plan.traced.parts:
             return
         if plan not in self.last_step_graphs:
             self.last_step_graphs.append(plan)
-        self._peak = max(self._peak, step_peak([one.observed for one in self.last_step_graphs]))
+        self._peak = max(self._peak, step_peak(self.last_step_graphs))
         for i, one in enumerate(self.last_step_graphs):
-            one.observed.later_graphs.add(tuple(self.last_step_graphs[i + 1 :]))
+            one.later_graphs.add(tuple(self.last_step_graphs[i + 1 :]))
 
     def offload_gradients(self, plan: PlannedGraph) -> None:
         """Offload gradients of earlier backward passes if the graph's plan needs their memory; else
@@ -419,7 +374,7 @@ class CompiledModel:
         """Return the fast memory that other graphs than ``plan`` take, and the budget."""
         idle = self._offload_idle
         persistent = self.persistent.fast_bytes(plan.persistent_tensors.values(), idle)
-        results = tuple(plan.observed.held_results)
+        results = tuple(plan.held_results)
         return Surroundings(persistent, plan.later_gradients(idle), results, idle, self.budget)
 
     def start_offloading_idle(self, plan: PlannedGraph) -> bool:
@@ -657,8 +612,21 @@ class PlannedGraph:
         Peak in bytes of fast memory if no tensor moves, with the parameters of other graphs.
     refused
         Why the plan exceeds the share of the steps so far; None if it does not.
-    observed, history, times
-        Memory use and order in whole steps; times of the graph's runs, and of the last one.
+    peaks
+        Peak in bytes of the forward part (index 0) and of the backward part (1) of the graph alone
+        if no tensor moves: with inputs and results, without persistent tensors.
+    saved, left
+        Bytes of tensors kept from the forward part for the backward part, and of parameters'
+        gradients, which the backward part leaves until the end of the step.
+    earlier_gradients, held_results
+        Most bytes of gradients from earlier backward passes, and of results that callers still
+        held, at the beginning of the forward part (index 0) and of the backward part (1).
+    later_graphs
+        Sequences of graphs that have run after this one, each from one step.
+    results
+        Tensors that the forward part has returned to the caller.
+    history, times
+        Times of the graph's runs, and of the last one.
     open
         Unfinished runs; finished ones may be among them.
     """
@@ -684,7 +652,10 @@ class PlannedGraph:
         self.persistent_tensors: dict[int, PersistentTensor] = {}
         self.unmoved_peak = 0
         self.refused: TooSmall | None = None
-        self.observed, self.times = StepObservations(), RunTimes(0, 0)
+        self.peaks, self.saved, self.left = [0, 0], 0, 0
+        self.earlier_gradients, self.held_results = [0, 0], [0, 0]
+        self.later_graphs: set[tuple[PlannedGraph, ...]] = set()
+        self.results, self.times = PersistentTensors(), RunTimes(0, 0)
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
         self._shared = False
         self._shifts: dict[int, int] = {}
@@ -759,7 +730,7 @@ class PlannedGraph:
             self.traced, self._movable(), self.memory, model.profiles, about
         )
         self.traced = self.versions.whole
-        self.observed.footprint = self._footprint()
+        self._count_unmoved()
         objects = object_bytes(len(self.traced.calls), symbolic=self.shapes is not None)
         model.objects_of[id(self.graphs)] = objects
         model.join(self)
@@ -774,25 +745,19 @@ class PlannedGraph:
         peak = self._problem(blank, Surroundings(), frozenset()).peak()
         return int(share * max(peak, self.model.unmoved_peak))
 
-    def _footprint(self) -> Footprint:
-        """Return the memory of the graph alone if no tensor moves."""
+    def _count_unmoved(self) -> None:
+        """Set ``peaks``, ``saved`` and ``left``, the memory of the graph alone if no tensor
+        moves."""
         unmoved = self._problem(self.traced, Surroundings(), frozenset())
         taken = unmoved.sequence.live_bytes() + unmoved.elsewhere
         taken -= self.traced.bytes_of(self.persistent_tensors)
         first, *second = self.traced.parts
-        saved = {
-            view.storage
-            for part in second
-            for view in views(part.given)
-            if self.traced.is_planned(view)
-        }
-        forward, backward = taken[: first.end], taken[first.end :]
-        return Footprint(
-            int(forward.max(initial=0)),
-            int(backward.max(initial=0)),
-            self.traced.bytes_of(saved),
-            self.traced.bytes_of(self._gradients()),
-        )
+        given = views([part.given for part in second])
+        saved = {view.storage for view in given if self.traced.is_planned(view)}
+        parts = taken[: first.end], taken[first.end :]
+        self.peaks = [int(part.max(initial=0)) for part in parts]
+        self.saved = self.traced.bytes_of(saved)
+        self.left = self.traced.bytes_of(self._gradients())
 
     def _gradients(self) -> set[int]:
         """Storages of parameters' gradients that the backward part returns."""
@@ -807,22 +772,16 @@ class PlannedGraph:
             and self.traced.storages[gradient.storage].owner is Owner.RETURNED
         }
 
-    def remaining_gradients(self, at_least: bool) -> int:
-        """Return the bytes of gradients that the backward part leaves in fast memory; with
-        ``at_least``, if all movable gradients move."""
-        moved = self.traced.gradients if at_least or self.program is None else self.moving
-        return self.traced.bytes_of(self._gradients() - moved)
-
     def later_gradients(self, at_least: bool) -> int:
         """Return the most bytes of gradients that the later graphs of a step leave in fast memory;
         with ``at_least``, if all movable gradients move."""
-        return max(
-            (
-                sum(one.remaining_gradients(at_least) for one in later)
-                for later in self.observed.later_graphs
-            ),
-            default=0,
-        )
+
+        def left(one: PlannedGraph) -> int:
+            """Return the bytes that the backward part of a graph leaves."""
+            moved = one.traced.gradients if at_least or one.program is None else one.moving
+            return one.traced.bytes_of(one._gradients() - moved)
+
+        return max((sum(map(left, later)) for later in self.later_graphs), default=0)
 
     def _movable(self) -> frozenset[int]:
         """Return the caller's storages and the gradients that may be in slow memory."""
@@ -1053,7 +1012,7 @@ class PlannedGraph:
             returned = session.run(0, arguments)
             for one in returned[: self.kept]:
                 if _is_plain(one) and one.untyped_storage().nbytes() >= SMALLEST:
-                    self.observed.results.of(one)
+                    self.results.of(one)
             session.times.total = time.perf_counter() - begun
             if len(program.captured.parts) == 1:
                 self._finish(session)
@@ -1162,12 +1121,12 @@ class PlannedGraph:
                 del made  # autograd copies gradients that have other references
 
     def _observe_memory(self, part: int, arguments: Iterable[Any], given: Iterable[Any]) -> None:
-        """Update ``observed`` with the memory in use when a part begins: with a budget, gradients
-        of the parameters ``given``; and results of graphs, without the part's ``arguments`` and, in
-        the backward part, the graph's own results."""
-        observed, gradients = self.observed, 0
+        """Note the memory in use when a part begins: with a budget, gradients of the parameters
+        ``given``; and results of graphs, without the part's ``arguments`` and, in the backward
+        part, the graph's own results."""
+        gradients = 0
         own = {one.untyped_storage()._cdata for one in arguments if _is_plain(one)}
-        others = (one.observed for one in self.model.graphs if part == 0 or one is not self)
+        others = (one for one in self.model.graphs if part == 0 or one is not self)
         results = sum(one.results.bytes(own) for one in others)
         if (
             self.program is not None
@@ -1177,7 +1136,7 @@ class PlannedGraph:
             there = (one.grad for one in given if isinstance(one, torch.nn.Parameter))
             known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
             gradients = sum(one.bytes for one in known)
-        most = (observed.earlier_gradients, gradients), (observed.held_results, results)
+        most = (self.earlier_gradients, gradients), (self.held_results, results)
         for seen, now in most:
             if now > seen[part]:
                 seen[part] = now
