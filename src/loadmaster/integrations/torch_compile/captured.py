@@ -238,12 +238,11 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
     with mode:
         run.meta["val"] = torch.empty(0, device="cpu")
     end.args = ((*saved[:results], run, *saved[results:]),)
-    sizes = sum(
-        isinstance(node, torch.fx.Node) and not isinstance(node.meta.get("val"), Tensor)
-        for node in saved[results:]
+    after = next(
+        node
+        for node in backward.graph.nodes
+        if node.op != "placeholder" or isinstance(node.meta.get("val"), Tensor)
     )
-    given = backward.graph.find_nodes(op="placeholder")
-    after = given[sizes] if sizes < len(given) else next(iter(backward.graph.nodes))
     with backward.graph.inserting_before(after):
         backward.graph.create_node("placeholder", RUN, name=RUN).meta["val"] = run.meta["val"]
     forward.recompile()

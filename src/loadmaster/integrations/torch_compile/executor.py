@@ -258,12 +258,13 @@ class ExecutablePlan:
             if move.tensor not in slots:
                 mine = self.problem.storage[move.tensor] not in self._moving
                 slots[move.tensor] = self._reserve(size if mine else 0)
-            offset = min(
-                (start, offset)
-                for start, end, offset in self._stays[move.tensor]
-                if (start == move.start if move.to_fast else start <= move.start)
-                and move.end <= end
-            )[1]
+            # A copy that blocks may be between two stays: the first leaves, the second comes.
+            offsets = [
+                offset
+                for start, end, offset in sorted(self._stays[move.tensor])
+                if start <= move.start and move.end <= end
+            ]
+            offset = offsets[-1 if move.to_fast else 0]
             copies.append(ArenaCopy(move.to_fast, offset, slots[move.tensor], size))
         return copies
 
@@ -724,22 +725,16 @@ class _Values:
 
     def external_value(self, value: Any) -> Any:
         """Return a value for the caller: a handle for tensors that stay in the arena or in slow
-        memory."""
+        memory. The session is an attribute of the tensors that autograd saves."""
         session = self._session
-        if value is THIS_RUN:
-            return self._tag_with_session(torch.empty(0))
-        if session.program.captured.is_planned(value):
-            return self._tag_with_session(session.program.handle(value))
+        if value is THIS_RUN or session.program.captured.is_planned(value):
+            saved = torch.empty(0) if value is THIS_RUN else session.program.handle(value)
+            setattr(saved, _SESSION, session)
+            return saved
         if isinstance(value, View) and value.storage in session.gradients:
             # Popped, because autograd copies gradients that have other references.
             return session.gradients.pop(value.storage)
         return self.find(value)
-
-    def _tag_with_session(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Store the session as an attribute of a tensor that autograd saves, and return the
-        tensor."""
-        setattr(tensor, _SESSION, self._session)
-        return tensor
 
 
 def has_session(arguments: Sequence[Any]) -> bool:

@@ -467,15 +467,14 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
             continue
         if uses[slot.storage] == 1 and slot.storage in own_storage:
             update = traced.updates[i] = updates.of(given[i])
-            state: dict[int, Tensor] = {}
-            traced.states[i] = state
+            state = traced.states[i] = dict(enumerate(update.tensors.values(), len(storages)))
             own = storages[slot.storage].name
-            for name, tensor in update.tensors.items():
-                state[len(storages)] = tensor
-                bytes = tensor.untyped_storage().nbytes()
-                storages.append(Storage(f"{own}.{name}", bytes, Owner.CALLER))
-            needed = [
-                k
+            storages += [
+                Storage(f"{own}.{name}", tensor.untyped_storage().nbytes(), Owner.CALLER)
+                for name, tensor in update.tensors.items()
+            ]
+            after = [
+                k + 1
                 for k, c in enumerate(calls)
                 if slot.storage in c.storages or gradient.storage in c.writes
             ]
@@ -490,7 +489,7 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
                 reads,
                 (slot.storage, *state),
             )
-            added.append((max([second.first - 1, *needed]) + 1, call))
+            added.append((max(second.first, *after), call))
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     returned = tuple(None if i in traced.updates else v for i, v in enumerate(second.returned))
