@@ -49,28 +49,16 @@ class Window:
     high: int = 0
     unit: int = 1
 
-    def of(self, box: Box, extent: int) -> Range:
+    def of(self, box: Box | Ints, extent: int) -> Any:
         """Range of an operand's dimension of ``extent`` that a box of the result needs; empty if
-        the box needs padding only."""
+        the box needs padding only. With arrays as ends of ranges, those of many boxes."""
         if self.axis < 0:
             return 0, extent
-        begin, end = self.unclipped(*box[self.axis])
-        begin = min(max(begin, 0), extent)
-        return begin, max(begin, min(end, extent))
-
-    def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
-        """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
-        result's dimension of ``length``."""
-        at = np.arange(length, dtype=np.int64)
-        begins, ends = self.unclipped(at, at + 1)
-        return begins.clip(0, extent), ends.clip(0, extent)
-
-    def unclipped(self, first: Any, last: Any) -> tuple[Any, Any]:
-        """Begin and end for a range of the result's dimension, or for many, without regard to the
-        edges of the operand."""
-        begins = (first * self.numerator + self.low) // self.denominator
-        ends = ((last - 1) * self.numerator + self.high) // self.denominator + 1
-        return self.unit * begins, self.unit * ends
+        first, last = box[self.axis]
+        begin = self.unit * ((first * self.numerator + self.low) // self.denominator)
+        end = self.unit * (((last - 1) * self.numerator + self.high) // self.denominator + 1)
+        begin = np.minimum(np.maximum(begin, 0), extent)
+        return begin, np.maximum(begin, np.minimum(end, extent))
 
 
 ALL = Window()
@@ -120,7 +108,7 @@ def disjoint(boxes: Sequence[Box]) -> bool:
     return not any(common_volume(one, other) for one, other in combinations(boxes, 2))
 
 
-def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Box:
+def operand_box(windows: Sequence[Window], box: Box | Ints, shape: Sequence[int]) -> Box:
     """Box of an operand of a shape that a box of the result needs."""
     return tuple([window.of(box, extent) for window, extent in zip(windows, shape, strict=True)])
 
@@ -128,16 +116,10 @@ def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Bo
 def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) -> Ints:
     """Boxes of an operand, shape (boxes, dimensions, 2), that boxes of the result need:
     :func:`operand_box` of many."""
-    found = np.empty((len(boxes), len(shape), 2), dtype=np.int64)
-    for d, (window, extent) in enumerate(zip(windows, shape, strict=True)):
-        if window.axis < 0:
-            found[:, d] = (0, extent)
-            continue
-        first, last = boxes[:, window.axis, 0], boxes[:, window.axis, 1]
-        if window != Window(window.axis):
-            first, last = window.unclipped(first, last)
-        found[:, d, 0] = np.minimum(np.maximum(first, 0), extent)
-        found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(last, extent))
+    found = whole_boxes(shape, len(boxes))
+    needed = operand_box(windows, boxes.transpose(1, 2, 0), shape)
+    for axis, (begins, ends) in enumerate(needed):
+        found[:, axis, 0], found[:, axis, 1] = begins, ends
     return found
 
 

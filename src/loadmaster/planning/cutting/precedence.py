@@ -123,7 +123,8 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
         return Need(begin < end, whole, whole)
     if length > MOST_ROWS:
         return Need()
-    begins, ends = window.of_each(length, extent)
+    at = np.arange(length)
+    begins, ends = window.of(np.array([[at, at + 1]] * len(form.shape)), extent)
     reached = np.concatenate([[0], np.maximum.accumulate(ends)])
     covered = bool((begins <= reached[:-1]).all()) and int(reached[-1]) == extent
     return Need(

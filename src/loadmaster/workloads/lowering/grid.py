@@ -399,9 +399,9 @@ def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
     first, last = window.of(whole(shape), extent)
     reach = window.high - window.low + window.denominator
     if window.numerator <= reach:
-        return last - first
+        return int(last - first)
     missed = (window.numerator - reach + window.denominator - 1) // window.denominator
-    return max(0, last - first - missed * (shape[window.axis] - 1))
+    return max(0, int(last - first) - missed * (shape[window.axis] - 1))
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
