@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from inspect import isfunction
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -397,17 +398,19 @@ def castable() -> Iterator[None]:
     """Let modules without bytes be cast, moved, copied and materialised, as others can be.
 
     PyTorch exchanges what is below a parameter where its tensor is of a class of its own, as
-    tensors without bytes are, and that fails where anybody else refers to them. Here the parameter
-    gets its new contents as an ordinary one does.
+    tensors without bytes are. It refuses where the mode without bytes refers to them, which does no
+    harm, as that refers to nothing of their contents.
     """
     kinds = (lazy.UninitializedParameter, lazy.UninitializedBuffer)
+    mixin = lazy.UninitializedTensorMixin  # type: ignore[attr-defined]
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(nn.Module, "_apply", _apply))
+        unheld = SimpleNamespace(getweakrefs=lambda _: [])
+        stack.enter_context(mock.patch.object(torch.utils, "weakref", unheld))
         for kind in kinds:
-            # These have no elements yet, and are made as ordinary ones.
-            made = unset_fake_temporarily()(kind.__new__)
-            stack.enter_context(mock.patch.object(kind, "__new__", made))
-        mixin = lazy.UninitializedTensorMixin  # type: ignore[attr-defined]
+            # These have no elements yet: they are made and cast as ordinary ones.
+            for name in ("__new__", "__torch_function__"):
+                plain = staticmethod(unset_fake_temporarily()(getattr(kind, name)))
+                stack.enter_context(mock.patch.object(kind, name, plain))
         stack.enter_context(mock.patch.object(mixin, "materialize", _materialize_lazy))
         # A copy of a tensor is in the same mode; PyTorch copies the mode with the tensor.
         same = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, _: mode, create=True)
@@ -415,54 +418,12 @@ def castable() -> Iterator[None]:
         yield
 
 
-def _apply(self: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """Do what `torch.nn.Module._apply` does with ordinary tensors: parameters stay the objects that
-    they are."""
-    for child in self.children() if recurse else ():
-        child._apply(change)
-    for name, parameter in self._parameters.items():
-        if parameter is None:
-            continue
-        with torch.no_grad(), _outside_mode(parameter):
-            changed = change(parameter)
-            if not torch._has_compatible_shallow_copy_type(parameter, changed):
-                self._parameters[name] = nn.Parameter(changed, parameter.requires_grad)
-                continue
-            _become(parameter, changed)
-            if parameter.grad is not None:
-                _become(parameter.grad, change(parameter.grad))
-    for name, buffer in self._buffers.items():
-        if buffer is not None:
-            with _outside_mode(buffer):
-                self._buffers[name] = change(buffer)
-    return self
-
-
-def _outside_mode(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which a tensor can be changed: for lazy tensors, which have a few bytes
-    of their own, outside of the mode without bytes."""
-    return unset_fake_temporarily() if lazy.is_lazy(tensor) else nullcontext()
-
-
-def _become(tensor: Tensor, other: Tensor) -> None:
-    """Give a tensor the type, the layout and the device of another."""
-    if other is tensor:
-        return
-    tensor.data = other
-    if isinstance(tensor, FakeTensor):
-        tensor.fake_device = other.device
-
-
 def _materialize_lazy(
     self: Any, shape: Any, device: torch.device | None = None, dtype: torch.dtype | None = None
 ) -> None:
     """Do what `UninitializedTensorMixin.materialize` does; the tensor has no bytes."""
-    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
-    with unset_fake_temporarily():
-        # Not by an operator: the mode would keep a reference, with which nothing can be swapped.
-        whole = torch.empty(shape, device="meta", dtype=dtype or self.data.dtype)
-        full = FakeTensor(mode, whole, torch.device(device or self.data.device))
-        if isinstance(self, nn.Parameter):
-            full._is_param = True
-            full.requires_grad_(self.requires_grad)
-        torch.utils.swap_tensors(self, full)
+    was = self.data
+    made = torch.empty(shape, device=device or was.device, dtype=dtype or was.dtype)
+    if isinstance(self, nn.Parameter):
+        made = nn.Parameter(made, self.requires_grad)
+    torch.utils.swap_tensors(self, made)
