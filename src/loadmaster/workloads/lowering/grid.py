@@ -57,12 +57,12 @@ class Grid:
             itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
         )
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Number of pieces."""
         return math.prod(len(ends) for ends in self.ends) * self.links
 
-    @property
+    @cached_property
     def links(self) -> int:
         """Number of pieces in a chain."""
         return max(1, len(self.sums))
@@ -404,9 +404,12 @@ def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
     return max(0, int(last - first) - missed * (shape[window.axis] - 1))
 
 
-def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
-    """The loop nest of a piece of the result."""
-    bounds = dict[str, Any]()
+def piece_of(
+    nest: LoopNest, shape: Sequence[int], box: Box, summed: tuple[int, ...] = ()
+) -> LoopNest:
+    """The loop nest of a piece of the result; ``summed`` is the range of the sum that it takes,
+    empty for all."""
+    bounds: dict[str, Any] = {"c": summed[1] - summed[0]} if summed else {}
     for axis, (first, last) in enumerate(box):
         if last - first == shape[axis]:
             continue

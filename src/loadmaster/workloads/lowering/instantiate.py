@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice, repeat
-from operator import attrgetter
-from typing import Any
 
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.arrays import records_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph, Op, TensorKind
+from loadmaster.workloads.graph import Access, Graph, TensorKind
 from loadmaster.workloads.job import (
     Job,
     NetworkInfo,
@@ -31,48 +27,6 @@ from loadmaster.workloads.window import volume
 def prefix_of(network: str, mini_batch: int) -> str:
     """The prefix of names of jobs and tensors of one of several mini-batches."""
     return f"{network}#{mini_batch}"
-
-
-def _again(
-    network: str, first: Sequence[Job], there: Sequence[TensorInstance], mini_batches: int
-) -> tuple[list[Job], list[TensorInstance]]:
-    """Copy the jobs and tensors of the first mini-batch for the others; weights are shared by all.
-
-    Loop nests are the same objects, so that equality is checked by identity. O(operands).
-    """
-    cut = len(prefix_of(network, 0))
-    own = [tensor for tensor in there if tensor.kind != "weight"]
-    operands = [operand for job in first for operand in job.reads]
-    operands += [operand for job in first for operand in job.writes]
-    of_jobs = _columns(first, Job)
-    of_tensors = _columns(own, TensorInstance)
-    of_operands = _columns(operands, Operand)
-    jobs, tensors = [], []
-    for mini_batch in range(1, mini_batches):
-        prefix = prefix_of(network, mini_batch)
-        later = mini_batch * len(first)
-        renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
-        of_operands["tensor"] = [
-            renamed.get(operand.tensor, operand.tensor) for operand in operands
-        ]
-        made = iter(records_of(Operand, len(operands), *of_operands.values()))
-        of_jobs["name"] = [prefix + job.name[cut:] for job in first]
-        of_jobs["reads"] = [tuple(islice(made, len(job.reads))) for job in first]
-        of_jobs["writes"] = [tuple(islice(made, len(job.writes))) for job in first]
-        of_jobs["after"] = [tuple([before + later for before in job.after]) for job in first]
-        of_tensors["name"] = renamed.values()
-        of_tensors["producer"] = [
-            tensor.producer if tensor.producer < 0 else tensor.producer + later for tensor in own
-        ]
-        of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
-        jobs += records_of(Job, len(first), *of_jobs.values())
-        tensors += records_of(TensorInstance, len(own), *of_tensors.values())
-    return jobs, tensors
-
-
-def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
-    """The columns of records, by field."""
-    return {name: list(map(attrgetter(name), records)) for name in kind.__dataclass_fields__}
 
 
 _MOST_OPERATORS = 1_000_000
@@ -122,20 +76,11 @@ def lower(
     return Workload(tuple(networks), tuple(jobs), tuple(tensors.values()))
 
 
-def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
-    """Return an operator's name and the storages it reads and writes, with its result's shape if it
-    is cut."""
-
-    def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
-        """Return the storages of accesses that move bytes, each once."""
-        return tuple(
-            dict.fromkeys(
-                graph.tensors[access.tensor].storage for access in accesses if access.bytes
-            )
-        )
-
-    shape = graph.tensors[op.writes[0].tensor].shape if in_pieces else ()
-    return OperatorInfo(op.name, storages(op.reads), storages(op.writes), shape)
+def _storages(graph: Graph, accesses: Iterable[Access]) -> tuple[str, ...]:
+    """Return the storages of accesses that move bytes, each once."""
+    return tuple(
+        dict.fromkeys(graph.tensors[access.tensor].storage for access in accesses if access.bytes)
+    )
 
 
 class _NetworkBuilder:
@@ -161,21 +106,24 @@ class _NetworkBuilder:
         self._pieces = Pieces(graph, fused, chosen or Cuts(plain_cuts(graph, fused, target)))
         self._jobs, self._tensors = jobs, tensors
         self._network, self._mini_batches = name, mini_batches
-        self._prefix = name if mini_batches == 1 else prefix_of(name, 0)
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
-        begin, others = len(jobs), len(tensors)
-        for number, tile in self._pieces.steps:
-            jobs.append(self._job(number, tile))
-        there = list(islice(tensors.values(), others, None))
-        more, copies = _again(name, jobs[begin:], there, mini_batches)
-        jobs += more
-        tensors.update((tensor.name, tensor) for tensor in copies)
+        self._sums: dict[tuple[int, int], Operand] = {}
+        for mini_batch in range(mini_batches):
+            self._mini_batch = mini_batch
+            self._prefix = name if mini_batches == 1 else prefix_of(name, mini_batch)
+            for number, tile in self._pieces.steps:
+                jobs.append(self._job(number, tile))
 
     def info(self) -> NetworkInfo:
         """Return what a plan keeps of the network."""
         graph = self._pieces.graph
         operators = tuple(
-            _operator_info(graph, op, cut.tiles > 1)
+            OperatorInfo(
+                op.name,
+                _storages(graph, op.reads),
+                _storages(graph, op.writes),
+                graph.tensors[op.writes[0].tensor].shape if cut.tiles > 1 else (),
+            )
             for group, cut in zip(self._pieces.fused, self._pieces.cuts, strict=True)
             for op in group.ops
         )
@@ -206,27 +154,26 @@ class _NetworkBuilder:
         )
 
     def _job(self, number: int, tile: int) -> Job:
-        """Return the job that runs piece ``tile`` of fused operator ``number`` in the first mini-
+        """Return the job that runs piece ``tile`` of fused operator ``number`` in the current mini-
         batch; its tensors are added as they are first read or written."""
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         reads = [self._operand(read) for read in self._pieces.reads[number][tile]]
         terms = cut.summed(tile)
         if terms and terms[0]:
-            before = self._sums_name(number, tile - 1)
-            reads.append(Operand(before, self._tensors[before].bytes))
+            reads.append(self._sums[number, tile - 1])
         writes = (
             self._writes(number, cut.part(tile))
             if cut.is_last(tile)
-            else [self._sums(number, tile)]
+            else [self._partial_sums(number, tile)]
         )
         producers = {self._tensors[operand.tensor].producer for operand in reads}
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
-            mini_batch=0,
+            mini_batch=self._mini_batch,
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
-            nests=self._pieces.nests(number, tile),
+            nests=self._pieces.nests[number][tile],
             elements=cut.amount_of_tile(group.elements, tile),
             bits=group.main.bits,
             reads=tuple(reads),
@@ -254,29 +201,33 @@ class _NetworkBuilder:
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
-        """Add a part of a storage to the workload as a tensor of the first mini-batch."""
+        """Add a part of a storage to the workload as a tensor; weights are of all mini-batches."""
+        mini_batch = 0 if kind is TensorKind.WEIGHT else self._mini_batch
         is_output = storage in self._pieces.outputs
         shape = self._pieces.graph.tensors[storage].shape
-        own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
+        own = (name, self._network, storage, mini_batch, part.bytes, str(kind), is_output, producer)
         self._tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
-    def _sums_name(self, number: int, tile: int) -> str:
-        """Return the name of the partial sums of a piece."""
-        label = label_of(tile, self._pieces.cuts[number].tiles)
-        return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
-
-    def _sums(self, number: int, tile: int) -> Operand:
+    def _partial_sums(self, number: int, tile: int) -> Operand:
         """The partial sums that a piece writes for the next of its chain."""
-        cut = self._pieces.cuts[number]
-        storage = self._pieces.fused[number].main.writes[0].tensor
-        box, shape = cut.box(tile), cut.shape
-        width = max(self._accumulator, -(-self._pieces.fused[number].main.bits // 8))
-        name, size = self._sums_name(number, tile), volume(box) * width
-        own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
+        main, cut = self._pieces.fused[number].main, self._pieces.cuts[number]
+        storage, box = main.writes[0].tensor, cut.box(tile)
+        name = f"{self._prefix}/{storage} sums{label_of(tile, cut.tiles)}"
+        size = volume(box) * max(self._accumulator, -(-main.bits // 8))
         self._tensors[name] = TensorInstance(
-            *own, producer=len(self._jobs), shape=shape, ranges=box, summed=(0, cut.summed(tile)[1])
+            name,
+            self._network,
+            storage,
+            self._mini_batch,
+            size,
+            str(TensorKind.ACTIVATION),
+            producer=len(self._jobs),
+            shape=cut.shape,
+            ranges=box,
+            summed=(0, cut.summed(tile)[1]),
         )
-        return Operand(name, size)
+        made = self._sums[number, tile] = Operand(name, size)
+        return made
 
     def _writes(self, number: int, tile: int) -> list[Operand]:
         """The operands that a piece writes, which makes part ``tile`` of its operators' results."""

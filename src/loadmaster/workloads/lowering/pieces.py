@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from loadmaster.targets.hardware import Style, Target
@@ -67,7 +67,8 @@ class Read:
 
 class Pieces:
     """The reads and writes of all pieces of a network, equal in every mini-batch; ``reads`` are
-    those of each operator by piece. O(pieces x parts that each reads)."""
+    and ``nests`` those
+    of each operator by piece. O(pieces x parts that each reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
         self.graph = graph
@@ -84,6 +85,7 @@ class Pieces:
         self._cut_results()
         self._cut_weights()
         self.reads = [self._reads_of_pieces(number) for number in range(len(fused))]
+        self.nests = [self._nests_of_pieces(number) for number in range(len(fused))]
 
     def _cut_results(self) -> None:
         """Divide the result of every fused operator into one part for each of its pieces."""
@@ -200,16 +202,15 @@ class Pieces:
                 found.append((index, size, part.taken(needed)))
         return found
 
-    def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
-        """Loop nests of a piece."""
-        cut, nests = self.cuts[group], self.fused[group].nests
+    def _nests_of_pieces(self, number: int) -> list[tuple[LoopNest, ...]]:
+        """Return the loop nests of every piece of fused operator ``number``."""
+        cut, nests = self.cuts[number], self.fused[number].nests
         if cut.tiles == 1:
-            return nests
-        own = tuple(piece_of(nest, cut.shape, cut.box(tile)) for nest in nests)
-        if not cut.sums:
-            return own
-        first, last = cut.summed(tile)
-        return tuple(replace(nest, c=last - first) for nest in own)
+            return [nests]
+        return [
+            tuple(piece_of(nest, cut.shape, cut.box(tile), cut.summed(tile)) for nest in nests)
+            for tile in range(cut.tiles)
+        ]
 
 
 def label_of(tile: int, tiles: int) -> str:
