@@ -21,7 +21,7 @@ from loadmaster.planning.cutting.options import (
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
-from loadmaster.workloads.window import common_volume, volume
+from loadmaster.workloads.window import common_box, volume
 
 
 def unlike(cores=3):
@@ -108,7 +108,7 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
             boxes, grids = option.cut.boxes, grids + 1
             assert sum(map(volume, boxes)) == np.prod(option.cut.shape)
             assert not any(
-                common_volume(one, other) for i, one in enumerate(boxes) for other in boxes[:i]
+                volume(common_box(one, other)) for i, one in enumerate(boxes) for other in boxes[:i]
             )
             assert option.costs.alone.shape == (len(boxes), len(target.cores))
             cuts = [option.cut if n == number else WHOLE for n in range(len(options))]

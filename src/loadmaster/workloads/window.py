@@ -92,20 +92,16 @@ def volume(box: Box) -> int:
     return count
 
 
-def common_volume(one: Box, other: Box) -> int:
-    """Number of elements in the intersection of two boxes."""
-    count = 1
-    for (a, b), (c, d) in zip(one, other, strict=True):
-        extent = (b if b < d else d) - (a if a > c else c)
-        if extent <= 0:
-            return 0
-        count *= extent
-    return count
+def common_box(one: Box, other: Box) -> Box:
+    """The intersection of two boxes; empty if they share no element."""
+    return tuple(
+        [(max(a, c), max(a, c, min(b, d))) for (a, b), (c, d) in zip(one, other, strict=True)]
+    )
 
 
 def disjoint(boxes: Sequence[Box]) -> bool:
     """Whether no two boxes share an element. O(n^2) comparisons for n boxes."""
-    return not any(common_volume(one, other) for one, other in combinations(boxes, 2))
+    return not any(volume(common_box(one, other)) for one, other in combinations(boxes, 2))
 
 
 def operand_box(windows: Sequence[Window], box: Box | Ints, shape: Sequence[int]) -> Box:

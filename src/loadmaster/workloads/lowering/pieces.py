@@ -14,7 +14,7 @@ from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import CHANNELS, WHOLE, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import Box, common_volume, disjoint, volume, whole
+from loadmaster.workloads.window import Box, common_box, disjoint, volume, whole
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,6 @@ class Part:
     label: str
     box: Box
     bytes: int
-
-    def taken(self, needed: Box) -> Ranges:
-        """The box that is read of the part if ``needed`` is needed of the storage; empty for
-        all."""
-        own = tuple(
-            [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.box, needed, strict=True)]
-        )
-        return () if own == self.box else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +180,6 @@ class Pieces:
 
     def _parts_in_box(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
         """The parts of an operand that overlap a needed box, with the overlapping bytes and box."""
-        if not volume(needed):
-            return []
         found = list[tuple[int, int, Ranges]]()
         parts = self.parts_of(access.tensor)
         grid = self._grids.get(access.tensor)
@@ -197,9 +187,9 @@ class Pieces:
             range(len(parts)) if grid is None or len(parts) == 1 else grid.parts_overlapping(needed)
         ):
             part = parts[index]
-            if common := common_volume(part.box, needed):
-                size = -(-part.bytes * common // volume(part.box))
-                found.append((index, size, part.taken(needed)))
+            own = common_box(part.box, needed)
+            if size := -(-part.bytes * volume(own) // max(1, volume(part.box))):
+                found.append((index, size, () if own == part.box else own))
         return found
 
     def _nests_of_pieces(self, number: int) -> list[tuple[LoopNest, ...]]:
@@ -237,8 +227,12 @@ def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role,
     """Return (role, nest) of an operand; a tensor that is both factors of a product has both
     roles."""
     names = (access.tensor, *access.part_of)
-    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
-    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
+    roles = [
+        (role, index)
+        for role in (Role.INPUT, Role.WEIGHT)
+        for index, nest in enumerate(nests)
+        if getattr(nest, role) in names
+    ]
     return roles or [(Role.ONCE, -1)]
 
 
