@@ -77,7 +77,6 @@ CASES = """
     QLinearWhere | bool:3 u8:2x3 s z u8:1x3 s z s z | 2x3 | elementwise 0 6 8;
     QLinearConcat<axis=-1> | s z u8:2x3 s z u8:2x5 s z | 2x8 | movement 0 0 8;
     QLinearSoftmax<axis=-1,opset=13> | u8:2x3 s z s z | 2x3 | reduction 0 30 8;
-    QLinearReduceMean<axes=[-2],keepdims=0> | u8:2x3x4 s z s z | 2x4 | reduction 0 24 8;
     QGemm | u8:2x3 s z !u8:3x5 s z - s z | 2x5 | product 30 0 8;
     QGemm<transB=1> | u8:2x3 s z !u8:5x3 s z | 2x5 | product 30 0 8;
     QLinearConv<channels_last=1>

@@ -234,7 +234,6 @@ def layers():
             torch.view_as_complex(x.reshape(*x.shape[:-1], 4, 2))
             * torch.polar(torch.ones(4), torch.arange(4.0))
         ),
-        "steps first": lambda x: torch.conv_tbc(x[0], torch.zeros(3, 8, 5), torch.zeros(5)),
     }
     for name, function in functions.items():
         applied(name, lambda function=function: function, image)

@@ -428,7 +428,6 @@ def _resize(node: Node) -> Division:
     if not scales or node.attrs.get("antialias") or (data == result and {*scales} != {1}):
         # Implementations differ in what a result of the same shape is.
         return WHOLE
-    exact = node.attrs.get("coordinate_transformation_mode") != "half_pixel_symmetric"
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
         position, neighbours = _position(node, before, after, scale), _neighbours(node, scale)
@@ -437,7 +436,7 @@ def _resize(node: Node) -> Division:
         windows.append(
             Window(axis)
             if before == after and scale == 1
-            else _window_of_neighbours(axis, before, after, position, neighbours, exact)
+            else _window_of_neighbours(axis, before, after, position, neighbours)
         )
     return divided({0: tuple(windows)})
 
@@ -501,7 +500,6 @@ def _position(
         "half_pixel": centred,
         "pytorch_half_pixel": centred,
         "tf_half_pixel_for_nn": _HALF / scale,
-        "half_pixel_symmetric": centred + Fraction(before, 2) * (1 - after / (scale * before)),
     }
     return (1 / scale, offsets[mode]) if mode in offsets else None
 
@@ -528,17 +526,16 @@ def _window_of_neighbours(
     after: int,
     position: tuple[Fraction, Fraction],
     neighbours: tuple[_Number, _Number, bool],
-    exact: bool,
 ) -> Window:
     """The window of the neighbours of a range of positions; positions outside the operand are
-    clamped. Offsets that are not ``exact`` are rounded."""
+    clamped."""
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
     numerator, more = int(slope * whole), (whole - 1) * up
     low = int((offset + first) * whole) + more
     high = int((offset + last) * whole) + more
     # Where the scale is a binary fraction, short beside single precision, positions are exact.
-    if not exact or slope.numerator & slope.numerator - 1 or before * whole >= 2**20:
+    if slope.numerator & slope.numerator - 1 or before * whole >= 2**20:
         error = before * whole // 2**21
         low -= error + (not up)
         high += error + up

@@ -171,15 +171,6 @@ def _embedding_work(node: Node) -> Work:
     return reduction(NORMALISATION_STEPS * node.result.count, rows, data=2)
 
 
-def _mean_shape(node: Node) -> list[Result]:
-    """Return type and shape of a mean over the axes of an attribute; without it, over all axes."""
-    shape = node.shape(0)
-    axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
-    one = (1,) if node.attrs.get("keepdims", 1) else ()
-    sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
-    return with_first_type(node, tuple(size for part in sizes for size in part))
-
-
 def _embedding_shapes(node: Node) -> list[Result]:
     """Return the shapes of the normalised sum of embeddings, of the ends of sentences, and of the
     sum before normalisation, in the type of the tables or of the scales of quantised tables."""
@@ -282,7 +273,6 @@ runtime_rule(
 runtime_rule("RotaryEmbedding", _by_pairs, _rotary_division, like="Identity")
 runtime_rule("GroupNorm", _normalisation, like="Identity")
 runtime_rule("QLinearSoftmax", _softmax, like="Identity")
-runtime_rule("QLinearReduceMean", _reduction, shapes=_mean_shape)
 runtime_rule(
     "EmbedLayerNormalization QEmbedLayerNormalization", _embedding_work, shapes=_embedding_shapes
 )

@@ -379,12 +379,3 @@ def _bilinear_layer(call: OpCall) -> Work:
     summed = math.prod(sizes[axis] for axis in call.attrs["sumdim"])
     kept = math.prod(sizes) // max(1, summed)
     return product(named(call, LoopNest(1, summed, kept)), elements=kept * summed)
-
-
-@rule("conv_tbc")
-def _steps_first_convolution(call: OpCall) -> Work:
-    """Return the work of a convolution of (steps, batch, channels) with a weight (taps, channels,
-    result's channels)."""
-    taps, near, far = call.tensor("weight").shape
-    steps, batch, _ = call.result.shape
-    return product(named(call, LoopNest(far, near, x=steps, s=taps, batch=batch)))
