@@ -243,7 +243,7 @@ def test_operators_have_unique_names():
         y = Abs(c)
     """
     graph = graph_of(nodes, "float[4] x", "y")
-    assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
+    assert [op.name for op in graph.ops] == ["n", "n-2", "Relu_2", "Abs_3"]
     assert graph.notes == (
         "1 operators share their names with others in the file and got a number appended",
     )

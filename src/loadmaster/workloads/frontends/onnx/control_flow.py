@@ -108,23 +108,20 @@ class _Expander:
 
     def constants(self, graph: onnx.GraphProto) -> Names:
         """Add the constants of a body, which all its runs share; return their names."""
-        names = {}
-        for item in graph.initializer:
-            names[item.name] = self.add("Constant", [], self.tensor(item.name), value=item)
-        for sparse in graph.sparse_initializer:
-            name = sparse.values.name
-            names[name] = self.add("Constant", [], self.tensor(name), sparse_value=sparse)
-        for node in graph.node:
-            if node.op_type == "Constant" and not node.domain:
-                names[node.output[0]] = self.tensor(node.output[0])
-                self._add_copy(node, names, "")
+        shared = [
+            helper.make_node("Constant", [], [item.name], value=item) for item in graph.initializer
+        ]
+        shared += [node for node in graph.node if _is_constant(node)]
+        names = {node.output[0]: self.tensor(node.output[0]) for node in shared}
+        for node in shared:
+            self._add_copy(node, names, "")
         return names
 
     def run(self, graph: onnx.GraphProto, names: Names, label: str) -> list[str]:
         """Add one run of a body with its operands in ``names``; return its results."""
         names = dict(names)
         for node in graph.node:
-            if node.op_type == "Constant" and not node.domain:
+            if _is_constant(node):
                 continue
             names |= {made: self.tensor(label + made) for made in node.output if made}
             self._add_copy(node, names, label)
@@ -148,6 +145,11 @@ class _Expander:
             return self.add("Unsqueeze", [part], self.tensor(f"{part}/row"), axes=[axis])
         axes = self.constant("axes", np.array([axis]))
         return self.add("Unsqueeze", [part, axes], self.tensor(f"{part}/row"))
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    """Whether a node is a constant, and no operator of another domain."""
+    return node.op_type == "Constant" and not node.domain
 
 
 def _rename(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import replace
 
 import onnx
 
-from loadmaster.core.names import free_name
+from loadmaster.core.names import unique_names
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
@@ -118,21 +119,14 @@ def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
     return frozenset(item.name for item in graph.input) - used
 
 
-def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
+def operator_names(graph: onnx.GraphProto) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give each node a unique name, in the file's order; also a note if the file's own names are
     not unique."""
-    taken = {node.name for node in graph.node}
-    names: dict[str, None] = {}
-    repeated = 0
-    for index, node in enumerate(graph.node):
-        name = node.name or free_name(f"{node.op_type}_{index}", taken)
-        if name in names:
-            repeated += 1
-            name = free_name(f"{name}_{index}", taken)
-        taken.add(name)
-        names[name] = None
+    given = [node.name or f"{node.op_type}_{index}" for index, node in enumerate(graph.node)]
+    names = unique_names(given)
+    repeated = sum(map(operator.ne, given, names))
     note = "operators share their names with others in the file and got a number appended"
-    return list(names), (f"{repeated} {note}",) if repeated else ()
+    return names, (f"{repeated} {note}",) if repeated else ()
 
 
 def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:

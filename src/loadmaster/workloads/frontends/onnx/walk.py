@@ -402,16 +402,17 @@ def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
             source.shape[axis] if size == 0 and axis < len(source.shape) else size
             for axis, size in enumerate(target)
         ]
-    lead = target[0]
-    if -1 in target[1:]:
-        rest = sizes.batch * math.prod(size for size in target[1:] if size != -1)
-        if lead != sizes.old_batch or source.shape[0] % sizes.batch or source.count % rest:
-            return None
-        return (sizes.batch, *(source.count // rest if size == -1 else size for size in target[1:]))
-    matches = math.prod(target) * sizes.batch == source.count * sizes.old_batch
-    if lead == -1 or not matches or lead * sizes.batch % sizes.old_batch:
+    if target[0] < 1 or target[0] * sizes.batch % sizes.old_batch:
         return None
-    return (lead * sizes.batch // sizes.old_batch, *target[1:])
+    lead, rest = target[0] * sizes.batch // sizes.old_batch, target[1:]
+    known = lead * math.prod(size for size in rest if size != -1)
+    if -1 not in rest:
+        fits = source.count == known
+    else:
+        fits = lead == sizes.batch and not (source.shape[0] % sizes.batch or source.count % known)
+    if not fits:
+        return None
+    return (lead, *(source.count // known if size == -1 else size for size in rest))
 
 
 def _with_data(value: Value | None, data: Array | None) -> Value | None:

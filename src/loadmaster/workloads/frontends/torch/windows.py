@@ -108,8 +108,9 @@ def _rule(names: str, rule: _Rule) -> None:
 
 
 def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
-    """Return a rule for an operator that always has the same ONNX operator."""
-    names = arguments.split()
+    """Return a rule for an operator that always has the same ONNX operator; commas separate the
+    names of its arguments."""
+    names = arguments.split(",")
     return lambda call: call.like(kind, map(call.attrs.get, names), **attributes)
 
 
@@ -150,7 +151,7 @@ def _batch_normalisation(call: OpCall) -> OpCall | None:
     itself."""
     if call.attrs.get("training"):
         return None
-    return _like("BatchNormalization", "input weight bias running_mean running_var")(call)
+    return _like("BatchNormalization", "input,weight,bias,running_mean,running_var")(call)
 
 
 def _reduction(call: OpCall) -> OpCall | None:
@@ -195,7 +196,6 @@ def _upsampling(call: OpCall) -> OpCall | None:
     )
 
 
-_rule("clone _to_copy", _like("Identity", "self"))
 _rule("convolution", convolution)
 _rule("max_pool2d_with_indices avg_pool2d", _pooling)
 _rule("_adaptive_avg_pool2d", _like("ReduceMean", "self", axes=[-2, -1]))
@@ -219,20 +219,22 @@ _rule("mean sum amax amin", _reduction)
 _rule("cat", _concatenation)
 _rule("constant_pad_nd", _padding)
 _rule("upsample_nearest2d", _upsampling)
-_rule("mm bmm", _like("MatMul", "self mat2"))
-_rule("mv", _like("MatMul", "self vec"))
-_rule("dot", _like("MatMul", "self tensor"))
-_rule("vdot", _like("MatMul", "self other"))
-_rule("addmm", _like("Gemm", "mat1 mat2 self"))
-_rule("addmv", _like("Gemm", "mat vec self"))
-_rule("baddbmm", _like("Gemm", "batch1 batch2 self"))
-_rule(
-    """
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
-    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
-    """,
-    _like("Attention", "query key value"),
-)
+_ALIKE = """
+    Identity self clone _to_copy
+    MatMul self,mat2 mm bmm
+    MatMul self,vec mv
+    MatMul self,tensor dot
+    MatMul self,other vdot
+    Gemm mat1,mat2,self addmm
+    Gemm mat,vec,self addmv
+    Gemm batch1,batch2,self baddbmm
+    Attention query,key,value _scaled_dot_product_flash_attention_for_cpu
+    Attention query,key,value _scaled_dot_product_flash_attention
+    Attention query,key,value _scaled_dot_product_efficient_attention
+    Attention query,key,value _scaled_dot_product_cudnn_attention
+"""
+for _kind, _arguments, *_names in map(str.split, _ALIKE.strip().splitlines()):
+    _rule(" ".join(_names), _like(_kind, _arguments))
 
 
 def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Windows:
