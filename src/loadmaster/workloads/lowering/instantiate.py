@@ -83,9 +83,9 @@ def _storages(graph: Graph, accesses: Iterable[Access]) -> tuple[str, ...]:
     )
 
 
-class _NetworkBuilder:
-    """Adds the jobs and tensors of one network to those of others. Raises PlanError if nothing in
-    it takes work."""
+class _NetworkBuilder(Pieces):
+    """The pieces of one network; adds its jobs and tensors to those of others. Raises PlanError if
+    nothing in it takes work."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _NetworkBuilder:
             raise PlanError(
                 f"{graph.source}: nothing to plan: every operator is a view or a constant"
             )
-        self._pieces = Pieces(graph, fused, chosen or Cuts(plain_cuts(graph, fused, target)))
+        super().__init__(graph, fused, chosen or Cuts(plain_cuts(graph, fused, target)))
         self._jobs, self._tensors = jobs, tensors
         self._network, self._mini_batches = name, mini_batches
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
@@ -111,12 +111,12 @@ class _NetworkBuilder:
         for mini_batch in range(mini_batches):
             self._mini_batch = mini_batch
             self._prefix = name if mini_batches == 1 else prefix_of(name, mini_batch)
-            for number, tile in self._pieces.steps:
+            for number, tile in self.steps:
                 jobs.append(self._job(number, tile))
 
     def info(self) -> NetworkInfo:
         """Return what a plan keeps of the network."""
-        graph = self._pieces.graph
+        graph = self.graph
         operators = tuple(
             OperatorInfo(
                 op.name,
@@ -124,7 +124,7 @@ class _NetworkBuilder:
                 _storages(graph, op.writes),
                 graph.tensors[op.writes[0].tensor].shape if cut.tiles > 1 else (),
             )
-            for group, cut in zip(self._pieces.fused, self._pieces.cuts, strict=True)
+            for group, cut in zip(self.fused, self.cuts, strict=True)
             for op in group.ops
         )
         # An output that no job touches is a constant or an input passed through: nothing to plan.
@@ -156,8 +156,8 @@ class _NetworkBuilder:
     def _job(self, number: int, tile: int) -> Job:
         """Return the job that runs piece ``tile`` of fused operator ``number`` in the current mini-
         batch; its tensors are added as they are first read or written."""
-        group, cut = self._pieces.fused[number], self._pieces.cuts[number]
-        reads = [self._operand(read) for read in self._pieces.reads[number][tile]]
+        group, cut = self.fused[number], self.cuts[number]
+        reads = [self._operand(read) for read in self.reads[number][tile]]
         terms = cut.summed(tile)
         if terms and terms[0]:
             reads.append(self._sums[number, tile - 1])
@@ -173,7 +173,7 @@ class _NetworkBuilder:
             mini_batch=self._mini_batch,
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
-            nests=self._pieces.nests[number][tile],
+            nests=self.nests[number][tile],
             elements=cut.amount_of_tile(group.elements, tile),
             bits=group.main.bits,
             reads=tuple(reads),
@@ -188,9 +188,8 @@ class _NetworkBuilder:
     def _operand(self, read: Read) -> Operand:
         """Return the operand of a job for a read, and add its tensor to the workload if it is a
         weight or input that no job has read yet."""
-        pieces = self._pieces
-        tensor = pieces.graph.tensors[read.storage]
-        part = pieces.parts_of(read.storage)[read.part]
+        tensor = self.graph.tensors[read.storage]
+        part = self.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
         if name not in self._tensors:
@@ -203,14 +202,14 @@ class _NetworkBuilder:
     ) -> None:
         """Add a part of a storage to the workload as a tensor; weights are of all mini-batches."""
         mini_batch = 0 if kind is TensorKind.WEIGHT else self._mini_batch
-        is_output = storage in self._pieces.outputs
-        shape = self._pieces.graph.tensors[storage].shape
+        is_output = storage in self.outputs
+        shape = self.graph.tensors[storage].shape
         own = (name, self._network, storage, mini_batch, part.bytes, str(kind), is_output, producer)
         self._tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
     def _partial_sums(self, number: int, tile: int) -> Operand:
         """The partial sums that a piece writes for the next of its chain."""
-        main, cut = self._pieces.fused[number].main, self._pieces.cuts[number]
+        main, cut = self.fused[number].main, self.cuts[number]
         storage, box = main.writes[0].tensor, cut.box(tile)
         name = f"{self._prefix}/{storage} sums{label_of(tile, cut.tiles)}"
         size = volume(box) * max(self._accumulator, -(-main.bits // 8))
@@ -232,9 +231,9 @@ class _NetworkBuilder:
     def _writes(self, number: int, tile: int) -> list[Operand]:
         """The operands that a piece writes, which makes part ``tile`` of its operators' results."""
         operands = []
-        group = self._pieces.fused[number]
+        group = self.fused[number]
         for access in group.writes:
-            part = self._pieces.parts_of(access.tensor)[tile]
+            part = self.parts_of(access.tensor)[tile]
             name = f"{self._prefix}/{access.tensor}{part.label}"
             self._add_part(
                 name, access.tensor, part, TensorKind.ACTIVATION, producer=len(self._jobs)
