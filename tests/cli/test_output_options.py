@@ -279,7 +279,7 @@ def factory(tmp_path, monkeypatch):
 def test_sizes_are_arguments_of_torch_factories(factory):
     words = ("inspect", factory, "--json --batch 3 --dim")
     assert printed(words, "width=16")["macs"] == 3 * 16 * 4
-    said = "the factory takes no argument length: add one, or leave out --dim"
+    said = "got an unexpected keyword argument 'length'): --batch N and --dim NAME=N give its"
     refused(run(words, "length=16"), said)
 
 

@@ -301,7 +301,11 @@ def test_plans_of_training_steps_hold(load):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("torch:good:fixed", {"batch": 2}, "takes no argument batch"),
+        (
+            "torch:good:fixed",
+            {"batch": 2},
+            "got an unexpected keyword argument 'batch'): --batch N and",
+        ),
         ("torch:good:frozen", {"training": True}, "depends on no parameter that is trained"),
         ("torch:good:whole", {"training": True}, "needs a loss"),
         ("torch:good:wrapped", {}, "returns no tensor, nor a tuple, list or dict of tensors"),
@@ -320,7 +324,7 @@ def test_plans_of_training_steps_hold(load):
             torch:broken:net | importing broken failed: ZeroDivisionError
             torch:lacking:net | importing lacking failed: ModuleNotFoundError
             torch:good:missing | has no function 'missing': it has net, fixed, failing, exiting
-            torch:good:net | needs the argument batch: give --batch N
+            torch:good:net | missing a required argument: 'batch'): --batch N and --dim
             torch:good:failing | the factory failed: ValueError: no luck
             torch:good:exiting | the factory failed: SystemExit: 3
             torch:good:looking | the factory looks at values

@@ -68,7 +68,6 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
                 "the factory failed",
             ),
             _Unfilled(),
-            _uninitialised(),
             castable(),
         ):
             module, args, kwargs, make = _parts(factory())
@@ -187,22 +186,6 @@ class _Unfilled(_DispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@contextmanager
-def _uninitialised() -> Iterator[None]:
-    """Make the functions of ``torch.nn.init`` return their tensor unchanged.
-
-    Some repeat until all values are in range, which never ends for a tensor without values. Names
-    that were imported before still lead to the original functions, whose own helpers are replaced.
-    """
-    replaced: dict[str, Any] = {
-        name: lambda tensor, *_, **__: tensor
-        for name, value in vars(nn.init).items()
-        if isfunction(value) and name.endswith("_")
-    }
-    with mock.patch.multiple(nn.init, **replaced):
-        yield
-
-
 class _Recorder(_DispatchMode):
     """Runs every call, and adds it to the recording."""
 
@@ -313,7 +296,10 @@ class _TracedModule:
             recording.given(label, tensor, TensorKind.WEIGHT)
         for label, tensor in self._inputs():
             recording.given(label, tensor, TensorKind.INPUT)
-        with _unfused(), _Recorder(recording):
+        # Attention and encoder layers run as the operators that they consist of, in inference as in
+        # training, so that a plan can place each.
+        unfused = mock.patch.object(torch.backends.mha, "get_fastpath_enabled", return_value=False)
+        with unfused, _Recorder(recording):
             outputs = self._step() if self._training else self._inference()
         return recording.graph(name, source, outputs)
 
@@ -359,18 +345,6 @@ class _TracedModule:
         return [loss]
 
 
-@contextmanager
-def _unfused() -> Iterator[None]:
-    """Run attention and encoder layers as the operators that they consist of within the block, in
-    inference as in training, so that a plan can place each."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
 def _tensors(result: Any) -> list[Tensor]:
     """Return all tensors in a result."""
     return [
@@ -395,15 +369,24 @@ def _loss(result: Any) -> Tensor:
 
 @contextmanager
 def castable() -> Iterator[None]:
-    """Let modules without bytes be cast, moved, copied and materialised, as others can be.
+    """Let modules without bytes be initialised, cast, moved, copied and materialised.
 
     PyTorch exchanges what is below a parameter where its tensor is of a class of its own, as
     tensors without bytes are. It refuses where the mode without bytes refers to them, which does no
     harm, as that refers to nothing of their contents.
     """
+    # Initialisation leaves a tensor as it is: some functions repeat until all values are in range,
+    # which never ends without values. Names that were imported before still lead to the original
+    # functions, whose own helpers are replaced.
+    untouched: dict[str, Any] = {
+        name: lambda tensor, *_, **__: tensor
+        for name, value in vars(nn.init).items()
+        if isfunction(value) and name.endswith("_")
+    }
     kinds = (lazy.UninitializedParameter, lazy.UninitializedBuffer)
     mixin = lazy.UninitializedTensorMixin  # type: ignore[attr-defined]
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(nn.init, **untouched))
         unheld = SimpleNamespace(getweakrefs=lambda _: [])
         stack.enter_context(mock.patch.object(torch.utils, "weakref", unheld))
         for kind in kinds:

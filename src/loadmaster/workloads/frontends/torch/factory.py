@@ -153,25 +153,13 @@ def _bind(
     """Return the factory with all arguments bound."""
     given = dict(dims) if batch is None else {**dims, "batch": batch}
     try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):
-        parameters = {}  # type: ignore[assignment]
-    kinds = inspect.Parameter
-    known = {
-        name: parameter.default is kinds.empty
-        for name, parameter in parameters.items()
-        if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
-    }
-    if not any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
-        for name in sorted(given.keys() - known.keys()):
-            raise ModelError(
-                f"the factory takes no argument {name}: add one, or leave out {_option(name)}"
-            )
-    for name in [name for name, needed in known.items() if needed and name not in given]:
-        raise ModelError(f"the factory needs the argument {name}: give {_option(name)}")
+        inspect.signature(factory).bind(**given)
+    except ValueError:
+        # It does not say what it takes.
+        pass
+    except TypeError as error:
+        raise ModelError(
+            f"the factory cannot be called ({error}): --batch N and --dim NAME=N give its"
+            " arguments, by name"
+        ) from None
     return lambda: factory(**given)
-
-
-def _option(name: str) -> str:
-    """Return the command-line option for an argument of the factory."""
-    return "--batch N" if name == "batch" else f"--dim {name}=N"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
 
+import numpy as np
+
 from loadmaster.workloads.frontends.onnx.attention import Heads
 from loadmaster.workloads.frontends.onnx.operators import work_of
 from loadmaster.workloads.frontends.onnx.products import cell, convolution_nest
@@ -369,13 +371,11 @@ def _recurrent_layer_backward(call: OpCall) -> Work:
 def _bilinear_layer(call: OpCall) -> Work:
     """Return the work of sums of products of three operands over ``sumdim``, each broadcast along
     the dimensions that it lacks."""
-    shapes = []
-    for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
-        shape = list(call.tensor(name).shape)
-        for axis in sorted(call.attrs[lacks]):
-            shape.insert(axis, 1)
-        shapes.append(shape)
-    sizes = [max(extents) for extents in zip(*shapes, strict=True)]
+    shapes = [
+        np.expand_dims(np.broadcast_to(0, call.tensor(name).shape), call.attrs[lacks]).shape
+        for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3"))
+    ]
+    sizes = broadcast_shapes(*shapes)
     summed = math.prod(sizes[axis] for axis in call.attrs["sumdim"])
     kept = math.prod(sizes) // max(1, summed)
     return product(named(call, LoopNest(1, summed, kept)), elements=kept * summed)

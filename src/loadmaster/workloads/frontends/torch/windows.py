@@ -14,7 +14,7 @@ from typing import Any
 from loadmaster.workloads.frontends.onnx.operators import division_of
 from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Node, Value, Windows, Work
 from loadmaster.workloads.graph import LoopNest, OpClass
-from loadmaster.workloads.window import ALL, Window
+from loadmaster.workloads.window import ALL, Window, through_reshape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,35 +114,28 @@ def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
     return lambda call: call.like(kind, map(call.attrs.get, names), **attributes)
 
 
-def _numbers(call: OpCall, name: str, rank: int, default: Sequence[int]) -> list[int]:
-    """Return an argument with one number for each spatial dimension."""
-    numbers = list(call.attrs.get(name) or default)
-    return numbers * rank if len(numbers) == 1 else numbers
-
-
 def convolution(call: OpCall) -> OpCall:
     """Return the ONNX operator of a convolution, transposed or not."""
-    rank = len(call.tensor("weight").shape) - 2
     return call.like(
         "ConvTranspose" if call.attrs["transposed"] else "Conv",
         map(call.attrs.get, ("input", "weight", "bias")),
         group=call.attrs["groups"],
-        strides=_numbers(call, "stride", rank, [1]),
-        dilations=_numbers(call, "dilation", rank, [1]),
-        pads=2 * _numbers(call, "padding", rank, [0]),
+        strides=call.attrs["stride"],
+        dilations=call.attrs["dilation"],
+        pads=2 * call.attrs["padding"],
     )
 
 
 def _pooling(call: OpCall) -> OpCall:
     """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
-    kernel = _numbers(call, "kernel_size", 2, [1])
+    kernel = call.attrs["kernel_size"]
     return call.like(
         "MaxPool",
         [call.tensor("self")],
         kernel_shape=kernel,
-        strides=_numbers(call, "stride", 2, kernel),
-        pads=2 * _numbers(call, "padding", 2, [0]),
-        dilations=_numbers(call, "dilation", 2, [1]),
+        strides=call.attrs.get("stride") or kernel,
+        pads=2 * call.attrs.get("padding", [0]),
+        dilations=call.attrs.get("dilation", [1]),
     )
 
 
@@ -245,102 +238,73 @@ def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Wind
     view must end within each dimension of the owner, and its elements must not overlap.
     """
     offset, found = view.offset - owner.offset, []
-    parts = _parts(view, owner)
-    if offset < 0 or parts is None:
+    axes = sorted(range(len(owner.shape)), key=lambda axis: -owner.strides[axis])
+    runs = _runs(view, owner, [axis for axis in axes if owner.shape[axis] > 1])
+    if offset < 0 or not view.count or runs is None:
         return ()
     first: dict[int, int] = {}
-    for axis in sorted(range(len(owner.shape)), key=lambda axis: -owner.strides[axis]):
+    for axis in axes:
         extent, stride = owner.shape[axis], owner.strides[axis]
         first[axis], offset = divmod(offset, stride) if extent > 1 and stride else (0, offset)
+    windows = through_reshape(windows, view.shape, [length for length, *_ in runs])
     for axis, extent in enumerate(owner.shape):
-        own = parts.get(axis, [])
-        filled = any(divisor == 0 for *_, divisor in own)
-        reach = [(view.shape[other] // max(1, divisor) - 1) * size for other, size, divisor in own]
-        if first[axis] + (extent - 1 if filled else sum(reach)) >= extent:
+        own = [
+            (step, length, window)
+            for window, (length, at, step) in zip(windows, runs, strict=True)
+            if at == axis
+        ]
+        begin, reach = first[axis], sum((length - 1) * step for step, length, _ in own)
+        if begin + reach >= extent:
             return ()
         if not own:
             # The view holds one element of this dimension, or all there is.
-            found.append(ALL if extent == 1 else Window(0, 0, 1, first[axis], first[axis]))
+            found.append(ALL if extent == 1 else Window(0, 0, 1, begin, begin))
             continue
-        dimension, step, divisor = max(own, key=lambda part: part[1])
-        inside = sum((view.shape[other] - 1) * size for other, size, _ in own if size < step)
-        if inside >= step or sum(size == step for _, size, _ in own) > 1:
+        step, length, window = max(own, key=lambda run: run[0])
+        inside = reach - (length - 1) * step
+        if inside >= step:
             return ()
-        found.append(
-            _owner_window(
-                windows[dimension],
-                view.shape[dimension],
-                step,
-                divisor,
-                first[axis],
-                extent,
-                inside,
-            )
-        )
+        if window.axis >= 0:
+            found.append(_owner_window(window, step, begin, inside))
+        elif begin == 0 and step * length >= extent:
+            found.append(ALL)
+        else:
+            found.append(Window(0, 0, 1, begin, min(extent, begin + step * length) - 1))
     return tuple(found)
 
 
-def _parts(view: OpValue, owner: OpValue) -> dict[int, list[tuple[int, int, int]]] | None:
-    """Return, by dimension of the owner, the view's dimensions in it: which, elements per step,
-    steps per element. None if strides do not determine them."""
-    order = sorted(
-        (axis for axis, extent in enumerate(owner.shape) if extent > 1),
-        key=lambda axis: -owner.strides[axis],
-    )
-    parts: dict[int, list[tuple[int, int, int]]] = {}
-    for dimension, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        if extent == 1 or stride == 0:
+def _runs(view: OpValue, owner: OpValue, axes: Sequence[int]) -> list[tuple[int, int, int]] | None:
+    """Split each dimension of a view into runs along one of the owner's dimensions ``axes``, which
+    are given from the outermost inwards: elements, dimension of the owner (-1 for none), and
+    elements of it per step. None if strides do not determine them."""
+    found: list[tuple[int, int, int]] = []
+    for length, stride in zip(view.shape, view.strides, strict=True):
+        if length == 1 or stride == 0:
+            found.append((length, -1, 0))
             continue
-        inner = next(
-            (place for place, axis in enumerate(order) if owner.strides[axis] <= stride), None
-        )
-        if (
-            inner is None
-            or owner.strides[order[inner]] == 0
-            or stride % owner.strides[order[inner]]
-        ):
+        place = next((at for at, axis in enumerate(axes) if owner.strides[axis] <= stride), None)
+        if place is None or not owner.strides[axes[place]] or stride % owner.strides[axes[place]]:
             return None
-        axis, divisor = order[inner], 1
-        step = stride // owner.strides[axis]
-        while extent // divisor * step > (filled := owner.shape[axis]):
+        step, inner = stride // owner.strides[axes[place]], list[tuple[int, int, int]]()
+        while length * step > (extent := owner.shape[axes[place]]):
             # The dimension goes on in the next one outwards, if it fills this one.
-            if (
-                step != 1
-                or extent // divisor % filled
-                or inner == 0
-                or owner.strides[order[inner - 1]] != owner.strides[axis] * filled
-            ):
+            whole = owner.strides[axes[place]] * extent
+            if step != 1 or length % extent or not place or owner.strides[axes[place - 1]] != whole:
                 return None
-            parts.setdefault(axis, []).append((dimension, 1, 0))
-            divisor *= filled
-            inner -= 1
-            axis = order[inner]
-        parts.setdefault(axis, []).append((dimension, step, divisor))
-    return parts
+            inner.insert(0, (extent, axes[place], 1))
+            length, place = length // extent, place - 1
+        found += [(length, axes[place], step), *inner]
+    return found
 
 
-def _owner_window(
-    window: Window, length: int, step: int, divisor: int, first: int, extent: int, inside: int
-) -> Window:
+def _owner_window(window: Window, step: int, first: int, inside: int) -> Window:
     """Return a view's window along a dimension of the owner: the view begins at ``first``, and an
     element reaches ``inside`` of every ``step``."""
-    if divisor == 0:
-        return ALL
-    if window.axis < 0:
-        covered = step * length if divisor == 1 else extent
-        return (
-            ALL
-            if first == 0 and covered >= extent
-            else Window(0, 0, 1, first, min(extent, first + step * length) - 1)
-        )
-    if divisor > 1:
-        plain = window.unit == 1 and step == 1 and first == 0
-        return replace(window, denominator=window.denominator * divisor) if plain else ALL
     unit = window.unit * step
-    if first % unit:
-        exact = window.denominator == 1 and window.unit == 1
-        low = window.low * step + first
-        high = window.high * step + first + inside
-        return Window(window.axis, window.numerator * step, 1, low, high) if exact else ALL
-    shift = first // unit * window.denominator
-    return replace(window, unit=unit, low=window.low + shift, high=window.high + shift)
+    if first % unit == 0:
+        shift = first // unit * window.denominator
+        return replace(window, unit=unit, low=window.low + shift, high=window.high + shift)
+    if window.denominator != 1 or window.unit != 1:
+        return ALL
+    low, high = window.low * step + first, window.high * step + first + inside
+    return Window(window.axis, window.numerator * step, 1, low, high)
