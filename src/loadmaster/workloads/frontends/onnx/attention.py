@@ -116,21 +116,22 @@ def _division(node: Node) -> Division:
     step, rest = divmod(sizes.heads, sizes.kv_heads)
     if rest:
         return WHOLE
-    if rank == 4:
-        head, kv_head, steps = Window(1), Window(1, 1, step), Window(2)
-        operands: dict[int, Windows] = {0: (Window(0), head, steps, ALL)}
-        operands |= {i: (Window(0), kv_head, ALL, ALL) for i in (1, 2)}
-    else:
-        width, kv_width = sizes.width, sizes.value_width
-        step *= kv_width
-        head = Window(2, 1, kv_width)
-        kv_head = Window(2, 1, step)
-        steps = Window(1)
-        operands = {
-            0: (Window(0), steps, replace(head, unit=width)),
-            1: (Window(0), ALL, replace(kv_head, unit=width)),
-            2: (Window(0), ALL, replace(kv_head, unit=kv_width)),
-        }
+    # The dimension of the heads, its elements of each head, and the dimension of the queries.
+    axis, each, row = (1, 1, 2) if rank == 4 else (2, sizes.value_width, 1)
+    step *= each
+    head, kv_head, steps = Window(axis, 1, each), Window(axis, 1, step), Window(row)
+
+    def operand(heads: Window, rows: Window, width: int) -> Windows:
+        """Return the windows of an operand, of which a head has so many elements."""
+        if rank == 4:
+            return Window(0), heads, rows, ALL
+        return Window(0), rows, replace(heads, unit=width)
+
+    operands = {
+        0: operand(head, steps, sizes.width),
+        1: operand(kv_head, ALL, sizes.width),
+        2: operand(kv_head, ALL, sizes.value_width),
+    }
     operands |= {i: (Window(0), kv_head, ALL, ALL) for i in (4, 5) if node.optional(i)}
     if mask := node.shape(3) if node.optional(3) else ():
         order = (Window(0), head, steps, ALL)[4 - len(mask) :]
@@ -138,7 +139,7 @@ def _division(node: Node) -> Division:
             window if extent > 1 else ALL for window, extent in zip(order, mask, strict=True)
         )
     loops = ("groups", "groups", "y", "") if rank == 4 else ("groups", "y", "groups")
-    return divided(operands, loops, steps={1 if rank == 4 else 2: step})
+    return divided(operands, loops, steps={axis: step})
 
 
 def _linear_attention(node: Node) -> Work:

@@ -313,42 +313,30 @@ def cell(
     return product(whole, stepwise, elements=elements)
 
 
-def _cell(node: Node, lead: Term, inner: Term, state: Term, elements: int = 0) -> Work:
-    """Return the work of a recurrent cell. Its input has the dimensions ``lead`` and ``width``, its
-    weights ``direction`` and those of ``inner`` and ``state``."""
-    terms = {0: (*lead, "width"), 1: ("direction", *inner), 2: ("direction", *state)}
-    size = _extents(node, terms)
+def _recurrent(node: Node, elements: int = 0) -> Work:
+    """Return the work of RNN, GRU or LSTM, whose weights are (directions, gates * hidden, width);
+    ``elements`` as for `cell`."""
+    lead = ("batch", "steps") if node.attrs.get("layout", 0) else ("steps", "batch")
+    gates = ("direction", "gates")
+    size = _extents(node, {0: (*lead, "width"), 1: (*gates, "width"), 2: (*gates, "hidden")})
     numbers = (size[label] for label in ("steps", "batch", "width", "hidden", "gates", "direction"))
     return cell(node, *numbers, elements=elements)
 
 
-def _recurrent(node: Node) -> Work:
-    """Return the work of RNN, GRU or LSTM, whose weights are (directions, gates * hidden,
-    width)."""
-    lead = ("batch", "steps") if node.attrs.get("layout", 0) else ("steps", "batch")
-    return _cell(node, lead, ("gates", "width"), ("gates", "hidden"))
-
-
 def _dynamic_cell(node: Node) -> Work:
-    """Return the work of an LSTM whose input and state are quantised at run time, at every step."""
-    directions, hidden, _ = node.shape(2)
-    steps, batch, _ = node.shape(0)
-    quantised = node.operand(0).count + directions * hidden * steps * batch
-    work = _cell(node, ("steps", "batch"), ("width", "gates"), ("hidden", "gates"), quantised)
-    return replace(work, data=1)
-
-
-def _dynamic_shapes(node: Node) -> list[Result]:
-    """Return the shapes of an LSTM whose weights are (directions, width, gates * hidden), unlike
-    the standard operator's."""
-    steps, batch, _ = node.shape(0)
-    directions, hidden, _ = node.shape(2)
-    state = directions, batch, hidden
-    return with_first_type(node, (steps, *state), state, state)
+    """Return the work of an LSTM whose input and state are quantised at run time, at every step;
+    its weights are (directions, width, gates * hidden)."""
+    source, *weights = map(node.operand, range(3))
+    shapes = [(one, gates, width) for one, width, gates in (value.shape for value in weights)]
+    turned = map(lambda value, shape: replace(value, shape=shape), weights, shapes)
+    steps, batch, _ = source.shape
+    directions, _, hidden = shapes[1]
+    quantised = source.count + directions * hidden * steps * batch
+    return replace(_recurrent(replace(node, inputs=(source, *turned)), quantised), data=1)
 
 
 rule("LSTM GRU RNN", _recurrent)
-runtime_rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes)
+variant("DynamicQuantizeLSTM", like="LSTM", work=_dynamic_cell)
 
 
 def _fold_to_plane(sizes: Sequence[int]) -> tuple[int, int]:
@@ -357,9 +345,9 @@ def _fold_to_plane(sizes: Sequence[int]) -> tuple[int, int]:
     return math.prod(sizes[:-1]), sizes[-1]
 
 
-def _pair(values: list[int] | None) -> tuple[int, int]:
+def _pair(node: Node, name: str) -> tuple[int, int]:
     """Return stride or dilation of the two innermost dimensions."""
-    pair = (1, 1, *(values or ()))[-2:]
+    pair = (1, 1, *_numbers(node, name, 1, len(node.shape(0)) - 2))[-2:]
     return pair[0], pair[1]
 
 
@@ -391,8 +379,8 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
         s=s,
         groups=groups,
         batch=data[0],
-        stride=(1, 1) if transposed else _pair(node.integers("strides")),
-        dilation=_pair(node.integers("dilations")),
+        stride=(1, 1) if transposed else _pair(node, "strides"),
+        dilation=_pair(node, "dilations"),
     )
     return named(node, nest, weight)
 
@@ -403,8 +391,10 @@ def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
 
 
 def _numbers(node: Node, name: str, default: int, rank: int) -> list[int]:
-    """Return an attribute with one number for each spatial dimension."""
-    return node.integers(name) or [default] * rank
+    """Return an attribute with one number for each spatial dimension, which torch may give for
+    several at once."""
+    numbers = node.integers(name) or [default]
+    return numbers * (rank // len(numbers))
 
 
 def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
@@ -421,7 +411,7 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
         small, large = large, small
     strides = _numbers(node, "strides", 1, rank)
     dilations = _numbers(node, "dilations", 1, rank)
-    extra = _numbers(node, "output_padding", 0, rank)
+    extra = node.integers("output_padding") or [0] * rank
     if len(extra) != rank:
         raise ModelError(
             f"its output_padding {extra} is not of its {rank} dimensions: the file is damaged,"
@@ -523,7 +513,7 @@ def _pool(node: Node) -> Work:
 
 def _pool_division(node: Node) -> Division:
     """Return how a pool divides: by windows in rows and columns."""
-    spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
+    spatial = _spatial(node, tuple(_numbers(node, "kernel_shape", 1, node.rank - 2)))
     others = identity(node.rank - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 

@@ -148,14 +148,7 @@ def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
 def _require_open(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
     """Raise ModelError for a size of the caller's that is not positive, or of no open dimension."""
     everything = [*graph.input, *graph.value_info, *graph.output]
-    symbols = [dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param]
-    unnamed = [
-        f"{item.name}.{axis}"
-        for item in everything
-        for axis, dim in enumerate(_dims(item))
-        if _is_unnamed(dim)
-    ]
-    known = dict.fromkeys([*symbols, *unnamed])
+    known = dict.fromkeys(label for item in everything for label in _open_dimensions(item))
     made = {name for node in graph.node for name in node.output}
     for name, size in dims.items():
         if size < 1:
@@ -168,9 +161,13 @@ def _require_open(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
             )
 
 
-def _is_unnamed(dim: Dimension) -> bool:
-    """Whether a dimension has neither a size nor a symbol."""
-    return dim.dim_value <= 0 and not dim.dim_param
+def _open_dimensions(item: onnx.ValueInfoProto) -> list[str]:
+    """Return the symbols of dimensions without a size, or ``TENSOR.AXIS`` where they have none."""
+    return [
+        dim.dim_param or f"{item.name}.{axis}"
+        for axis, dim in enumerate(_dims(item))
+        if dim.dim_value <= 0
+    ]
 
 
 def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
@@ -190,7 +187,7 @@ def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], bat
     elif first.dim_value > 0:
         sizes.old_batch, sizes.batch = first.dim_value, batch
     for item in ranked:
-        if _is_unnamed(_dims(item)[0]):
+        if f"{item.name}.0" in _open_dimensions(item):
             sizes.given.setdefault(f"{item.name}.0", batch)
 
 
