@@ -223,7 +223,6 @@ def _turns(
     # A Loop stacks along the first axis, in the order of the runs.
     stated = {each.name: each.ints for each in proto.attribute}
     ends = stated.get("scan_output_axes") or [0] * results
-    turned = stated.get("scan_output_directions") or [0] * results
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
@@ -232,7 +231,7 @@ def _turns(
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
     stacked = [
-        expansion.stacked(made[::-1] if turned[index] else made, ends[index], f"rows {index}")
+        expansion.stacked(made, ends[index], f"rows {index}")
         for index, made in enumerate(zip(*rows, strict=True))
     ]
     return carried + stacked, count // turns
@@ -263,8 +262,8 @@ def _scan(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """Add the runs of a Scan, one for each element along the scanned axes. Returns as :func:`_loop`
-    does."""
+    """Add the runs of a Scan, one for each element along the scanned axes, forwards. Returns as
+    :func:`_loop` does."""
     attributes = {
         attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
     }
@@ -278,6 +277,8 @@ def _scan(
         or None in sources
         or len(body.input) != len(operands)
         or len(axes) != scanned
+        or any(attributes.get("scan_input_directions", ()))
+        or any(attributes.get("scan_output_directions", ()))
     ):
         return None
     counts = {
@@ -288,16 +289,14 @@ def _scan(
     count = counts.pop() if len(counts) == 1 else 0
     if count < 1:
         return None
-    backwards = attributes.get("scan_input_directions") or [0] * scanned
     shared = expansion.constants(body)
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
         """Return the names of the operands of a run: the states, then its slice of each scanned
         input."""
         parts = []
+        number = expansion.constant(f"{turn}/number", np.array(turn))
         for index, axis in enumerate(axes):
-            at = count - 1 - turn if backwards[index] else turn
-            number = expansion.constant(f"{turn}/number", np.array(at))
             source = proto.input[len(carried) + index]
             part = expansion.tensor(f"{turn}/part {index}")
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))

@@ -89,20 +89,15 @@ def _inference(node: Node, _: Value) -> bool:
 
 
 def _quantised_division(node: Node) -> Division:
-    """Division of (de)quantisation: scales and zero points are per tensor, per element of an axis,
-    or per block along it."""
+    """Division of (de)quantisation: scales and zero points are per tensor, or per element of an
+    axis; those of blocks are needed as a whole."""
     shape = node.result.shape
     axis = node.attrs.get("axis", 1) % len(shape)
-    block = node.attrs.get("block_size")
     operands: dict[int, Windows] = {0: identity(len(shape))}
     for index in range(1, len(node.inputs)):
         scales = node.shape(index) if node.optional(index) else ()
         if len(scales) == 1 and scales[0] == shape[axis]:
             operands[index] = (Window(axis),)
-        elif len(scales) == len(shape) and block:
-            operands[index] = tuple(
-                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
-            )
     return Division(tuple(range(len(shape))), operands)
 
 
@@ -414,7 +409,6 @@ rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
 rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
 rule("Upsample", movement, shapes=_scaled_shape, domain=NCHWC)
 
-_Number = Fraction | int
 _HALF = Fraction(1, 2)
 
 
@@ -504,20 +498,15 @@ def _position(
     return (1 / scale, offsets[mode]) if mode in offsets else None
 
 
-def _neighbours(node: Node, scale: Fraction) -> tuple[_Number, _Number, bool] | None:
-    """Offsets from a position to its first and last neighbour, and whether positions are rounded
-    up, which before opset 11 they are where the result is smaller."""
+def _neighbours(node: Node, scale: Fraction) -> tuple[int, int] | None:
+    """Offsets from a position, rounded down, to its first and last neighbour. Whatever is nearest
+    is one of the two beside it; before opset 11, where the result is smaller, the upper one."""
     mode = node.attrs.get("mode", "nearest")
-    if mode in ("linear", "bilinear"):
-        return 0, 1, False
-    if mode == "cubic":
-        return -1, 2, False
-    rounding = _attribute(
-        node, "nearest_mode", "round_prefer_floor", "ceil" if scale < 1 else "floor"
-    )
-    up = rounding not in ("floor", "round_prefer_ceil")
-    shift: _Number = 0 if rounding in ("floor", "ceil") else _HALF - up
-    return (shift, shift, up) if mode == "nearest" else None
+    if mode == "nearest":
+        usual = "ceil" if scale < 1 else "floor"
+        rounding = _attribute(node, "nearest_mode", "round_prefer_floor", usual)
+        return (0, 0) if rounding == "floor" else (0, 1)
+    return {"linear": (0, 1), "bilinear": (0, 1), "cubic": (-1, 2)}.get(mode)
 
 
 def _window_of_neighbours(
@@ -525,20 +514,18 @@ def _window_of_neighbours(
     before: int,
     after: int,
     position: tuple[Fraction, Fraction],
-    neighbours: tuple[_Number, _Number, bool],
+    neighbours: tuple[int, int],
 ) -> Window:
     """The window of the neighbours of a range of positions; positions outside the operand are
     clamped."""
-    (slope, offset), (first, last, up) = position, neighbours
-    whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
-    numerator, more = int(slope * whole), (whole - 1) * up
-    low = int((offset + first) * whole) + more
-    high = int((offset + last) * whole) + more
+    slope, offset = position
+    whole = math.lcm(slope.denominator, offset.denominator)
+    numerator = int(slope * whole)
+    low, high = (int((offset + beside) * whole) for beside in neighbours)
     # Where the scale is a binary fraction, short beside single precision, positions are exact.
     if slope.numerator & slope.numerator - 1 or before * whole >= 2**20:
         error = before * whole // 2**21
-        low -= error + (not up)
-        high += error + up
+        low, high = low - error - 1, high + error
     low = min(low, before * whole - 1 - (after - 1) * numerator)
     return Window(axis, numerator, whole, low, max(low, high, 0))
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from loadmaster.workloads.frontends.onnx.elementwise import elementwise, part_of
 from loadmaster.workloads.frontends.onnx.rules import (
-    MICROSOFT,
     NORMALISATION_STEPS,
     SOFTMAX_STEPS,
     WHOLE,
@@ -89,20 +88,6 @@ def _softmax_axes(node: Node) -> Division:
     modern = node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
-
-
-def _cumulative(node: Node) -> Division:
-    """Return how a cumulative sum divides: not along its axis, or not at all if that is unknown."""
-    axis = node.integers("axis", 1)
-    return along(node, axis) if axis else WHOLE
-
-
-def _by_moments(node: Node) -> Division:
-    """Return how a normalisation by mean and variance divides: not along the normalised axes."""
-    rank = node.rank
-    # Before opset 9 an attribute adds the channels.
-    usual = (0, 1, 2, 3) if node.attrs.get("across_channels") else (0, 2, 3)
-    return along(node, node.integers("axes") or [axis for axis in usual if axis < rank])
 
 
 def _by_group(node: Node) -> Division:
@@ -211,19 +196,10 @@ def _by_pairs(node: Node) -> Work:
     return reduction(elementwise(node).elements)
 
 
-def _rotary_division(node: Node) -> Division:
-    """Return how rotary embedding divides: heads stay whole, because pairs of their elements are
-    rotated together. Angles are looked up if positions are given."""
-    rank, width = node.rank, node.shape(0)[-1]
-    heads, last = node.attrs.get("num_heads", 0), ALL
-    if node.domain == MICROSOFT or node.optional(3) is not None:
-        return along(node, [-1])
-    steps: dict[int, int] = {}
-    if rank == 3 and heads and width % heads == 0:
-        steps = {2: width // heads}
-        last = Window(2, 1, steps[2], unit=steps[2])
-    angles = {i: (Window(0), Window(rank - 2), ALL) for i in (1, 2)}
-    return divided({0: (*identity(rank - 1), last)} | angles, steps=steps)
+def _by_rows(node: Node) -> Division:
+    """Return how rotary embedding divides: not along the last dimension, pairs of whose elements
+    are rotated together."""
+    return along(node, [-1])
 
 
 rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
@@ -237,7 +213,7 @@ rule(
 )
 # Inference knows these by their bodies alone.
 rule("GroupNormalization", _normalisation, _by_group, like="Identity")
-rule("MeanVarianceNormalization", _normalisation, _by_moments, like="Identity")
+rule("MeanVarianceNormalization", _normalisation, like="Identity")
 rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
 rule("LRN", _local_response, _near_channels)
 rule(
@@ -251,7 +227,7 @@ rule(
 )
 rule("ArgMax ArgMin", _reduction, lambda node: _by_axes(node, [node.attrs.get("axis", 0)]))
 rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
-rule("CumSum CumProd", _reduction, _cumulative, planning=(1,))
+rule("CumSum CumProd", _reduction, planning=(1,))
 rule("TopK", _reduction, planning=(1,))
 rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
@@ -261,7 +237,7 @@ rule("DFT", _transform, planning=(1, 2))
 rule("STFT", _short_time_transform, planning=(1, 3))
 rule("MaxRoiPool RoiAlign", _region_pool)
 rule("Multinomial", _by_pairs)
-rule("RotaryEmbedding", _by_pairs, _rotary_division)
+rule("RotaryEmbedding", _by_pairs, _by_rows)
 
 variant("SimplifiedLayerNormalization", like="RMSNormalization", domain="")
 runtime_rule(
@@ -270,7 +246,7 @@ runtime_rule(
     _with_sum,
     shapes=_skip_shapes,
 )
-runtime_rule("RotaryEmbedding", _by_pairs, _rotary_division, like="Identity")
+runtime_rule("RotaryEmbedding", _by_pairs, _by_rows, like="Identity")
 runtime_rule("GroupNorm", _normalisation, like="Identity")
 runtime_rule("QLinearSoftmax", _softmax, like="Identity")
 runtime_rule(
