@@ -49,7 +49,7 @@ class Window:
     high: int = 0
     unit: int = 1
 
-    def of(self, box: Box | Ints, extent: int) -> Any:
+    def of(self, box: Sequence[tuple[Any, Any]] | Ints, extent: int) -> Any:
         """Range of an operand's dimension of ``extent`` that a box of the result needs; empty if
         the box needs padding only. With arrays as ends of ranges, those of many boxes."""
         if self.axis < 0:
@@ -59,6 +59,13 @@ class Window:
         end = self.unit * (((last - 1) * self.numerator + self.high) // self.denominator + 1)
         begin = np.minimum(np.maximum(begin, 0), extent)
         return begin, np.maximum(begin, np.minimum(end, extent))
+
+    def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
+        """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
+        result's dimension of ``length``."""
+        at = np.arange(length)
+        begins, ends = self.of([(at, at + 1)] * (self.axis + 1), extent)
+        return begins, ends
 
 
 ALL = Window()

@@ -123,8 +123,7 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
         return Need(begin < end, whole, whole)
     if length > MOST_ROWS:
         return Need()
-    at = np.arange(length)
-    begins, ends = window.of(np.array([[at, at + 1]] * len(form.shape)), extent)
+    begins, ends = window.of_each(length, extent)
     reached = np.concatenate([[0], np.maximum.accumulate(ends)])
     covered = bool((begins <= reached[:-1]).all()) and int(reached[-1]) == extent
     return Need(
