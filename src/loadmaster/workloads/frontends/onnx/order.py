@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -68,7 +67,7 @@ def initialiser_names(graph: onnx.GraphProto) -> list[str]:
 
 
 def execution_order(graph: onnx.GraphProto) -> list[int]:
-    """Sort the nodes' indices into an order in which they can run: the file's own wherever that is
+    """Sort the nodes' indices into an order in which they can run: the file's own if that is
     possible.
 
     Raises
@@ -78,11 +77,11 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
 
     Notes
     -----
-    A heap of those that are ready, O((V + E) log V).
+    O(V + E).
     """
     sources = _definitions(graph)
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    sorter = TopologicalSorter[int]()
+    before: dict[int, set[int]] = {}
     for index, node in enumerate(graph.node):
         needed = dependencies(node)
         for name in needed:
@@ -91,15 +90,17 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
                     f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing"
                     " produces: export the network again, or add it as an input or initialiser"
                 )
-        sorter.add(index, *{makers[name] for name in needed if name in makers})
+        before[index] = {makers[name] for name in needed if name in makers}
     for output in graph.output:
         if output.name not in makers and output.name not in sources:
             raise ModelError(
                 f"output {output.name!r} is produced by nothing: export the network again, or"
                 " remove that output"
             )
+    if all(max(others, default=-1) < index for index, others in before.items()):
+        return list(before)
     try:
-        sorter.prepare()
+        return list(TopologicalSorter(before).static_order())
     except CycleError as error:
         members = [graph.node[index] for index in error.args[1][1:7]]
         shown = " -> ".join(describe(node.op_type, node.name) for node in members)
@@ -107,14 +108,6 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
             f"operators wait for each other in a circle: {shown}: a network must be acyclic, export"
             " it again"
         ) from None
-    ready: list[int] = []
-    order: list[int] = []
-    while sorter.is_active():
-        for index in sorter.get_ready():
-            heapq.heappush(ready, index)
-        order.append(heapq.heappop(ready))
-        sorter.done(order[-1])
-    return order
 
 
 def _definitions(graph: onnx.GraphProto) -> set[str]:
