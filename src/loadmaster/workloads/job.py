@@ -261,8 +261,6 @@ class Workload:
         """For every tensor, the jobs that read it, in workload order."""
         lists: list[list[int]] = [[] for _ in self.tensors]
         for number, job in enumerate(self.jobs):
-            for operand in job.reads:
-                own = lists[self.tensor_index[operand.tensor]]
-                if not own or own[-1] != number:
-                    own.append(number)
+            for name in dict.fromkeys(operand.tensor for operand in job.reads):
+                lists[self.tensor_index[name]].append(number)
         return [tuple(users) for users in lists]

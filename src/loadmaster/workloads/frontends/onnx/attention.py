@@ -155,19 +155,9 @@ def _linear_attention(node: Node) -> Work:
     how = node.attrs.get("update_rule", "gated_delta")
     groups = batch * states
     lookup = LoopNest(k=value, c=key, groups=groups, repeats=steps)
-    update = LoopNest(
-        k=value, c=1, y=key, groups=groups, repeats=steps, input=node.label(1), weight=node.label(2)
-    )
+    update = replace(lookup, c=1, y=key, input=node.label(1), weight=node.label(2))
     rows = max(1, queries // states)
-    reading = LoopNest(
-        k=value,
-        c=key,
-        y=rows,
-        groups=groups,
-        repeats=steps,
-        input=node.label(0),
-        output=node.result.name,
-    )
+    reading = replace(lookup, y=rows, input=node.label(0), output=node.result.name)
     decay = groups * steps * key * value if "gated" in how else 0
     delta = DELTA_STEPS * groups * steps * value if "delta" in how else 0
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)

@@ -111,6 +111,10 @@ class _Expander:
         shared = [
             helper.make_node("Constant", [], [item.name], value=item) for item in graph.initializer
         ]
+        shared += [
+            helper.make_node("Constant", [], [item.values.name], sparse_value=item)
+            for item in graph.sparse_initializer
+        ]
         shared += [node for node in graph.node if _is_constant(node)]
         names = {node.output[0]: self.tensor(node.output[0]) for node in shared}
         for node in shared:

@@ -78,17 +78,6 @@ def storage_bytes(count: int, dtype: str) -> int:
     return -(-count * ELEMENT_BITS[dtype] // 8)
 
 
-def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return the shape of operands that are broadcast to each other by numpy's rules."""
-    try:
-        return tuple(np.broadcast_shapes(*shapes))
-    except ValueError:
-        given = " and ".join(str(list(shape)) for shape in shapes)
-        raise ModelError(
-            f"its operands of shapes {given} do not broadcast: the file is damaged, export it again"
-        ) from None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or

@@ -480,7 +480,7 @@ def _cell(
     for index in (*whole, *stepwise):
         if (weight := call.optional(index)) is None:
             continue
-        rows, width = _matrix(call, index)
+        rows, width = call.shape(index)
         nest = LoopNest(k=rows, c=width, y=batch, weight=weight.name)
         if index in whole:
             nests.append(replace(nest, y=steps * batch, input=call.operand(0).name))
@@ -490,22 +490,11 @@ def _cell(
     return product(*nests, elements=elements)
 
 
-def _matrix(call: OperatorCall, index: int) -> tuple[int, int]:
-    """Return the shape of an operand; raise ModelError unless it is a matrix."""
-    shape = call.operand(index).shape
-    if len(shape) != 2:
-        raise ModelError(
-            f"operand {index} is no matrix, its shape is {list(shape)}: the file is damaged,"
-            " convert the model again"
-        )
-    return shape[0], shape[1]
-
-
 def _singular_value(call: OperatorCall) -> Work:
     """Return the work of SVDF: a product with the features, then a filter over time for each of
     them (Nakkiran and others, Interspeech 2015)."""
-    features, width = _matrix(call, 1)
-    memory = _matrix(call, 2)[1]
+    features, width = call.shape(1)
+    _, memory = call.shape(2)
     batch = call.operand(0).count // max(1, width)
     first = LoopNest(
         k=features, c=width, y=batch, input=call.operand(0).name, weight=call.operand(1).name

@@ -19,7 +19,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     NORMALISATION_STEPS,
     SOFTMAX_STEPS,
     Work,
-    broadcast_shapes,
     fourier_steps,
     kinds_in,
     named,
@@ -201,7 +200,7 @@ def indexed_bytes(call: OpCall) -> int:
         if any(index.itemsize == 1 for index in known):
             return target.touched
         others = [size for size, at in zip_longest(target.shape, indices) if at is None]
-        count = math.prod((*broadcast_shapes(*(index.shape for index in known)), *others))
+        count = math.prod((*np.broadcast_shapes(*(index.shape for index in known)), *others))
     else:
         count = call.tensor("index").count
         if not call.kind.startswith("scatter") and target.shape:
@@ -375,7 +374,7 @@ def _bilinear_layer(call: OpCall) -> Work:
         np.expand_dims(np.broadcast_to(0, call.tensor(name).shape), call.attrs[lacks]).shape
         for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3"))
     ]
-    sizes = broadcast_shapes(*shapes)
+    sizes = np.broadcast_shapes(*shapes)
     summed = math.prod(sizes[axis] for axis in call.attrs["sumdim"])
     kept = math.prod(sizes) // max(1, summed)
     return product(named(call, LoopNest(1, summed, kept)), elements=kept * summed)
