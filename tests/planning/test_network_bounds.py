@@ -218,7 +218,7 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
 
 def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     """Of 5 columns the 2 of the result read the first and the third."""
-    half = 'Resize<coordinate_transformation_mode="asymmetric">'
+    half = 'Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">'
     nodes = f'y = {half}(x, "", scales); z = Relu(y)'
     scales = constant("scales", [1, 1, 2, 0.5], np.float32)
     graph = lm.load(model(nodes, "float[1,2,12,5] x", "z", [scales]))
