@@ -69,8 +69,7 @@ def lower(
         raise PlanError(f"{mini_batches} mini-batches: give from 1 to {most} of these networks")
     networks, jobs, tensors = list[NetworkInfo](), list[Job](), dict[str, TensorInstance]()
     names = unique_names(graph.name for graph in graphs)
-    for number, (graph, name) in enumerate(zip(graphs, names, strict=True)):
-        chosen = cuts[number] if cuts else None
+    for graph, name, chosen in zip(graphs, names, cuts or [None] * len(graphs), strict=True):
         network = _NetworkBuilder(jobs, tensors, graph, name, mini_batches, target, chosen)
         networks.append(network.info())
     return Workload(tuple(networks), tuple(jobs), tuple(tensors.values()))

@@ -191,7 +191,6 @@ def _loop(
         or not _goes_on(body)
     ):
         return None
-    shared = expansion.constants(body)
     goes_on = expansion.constant("goes on", np.array(True))
     carried = list(proto.input[2:])
     if len(body.input) != 2 + len(carried):
@@ -201,7 +200,7 @@ def _loop(
         """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    return _turns(proto, body, count, carried, shared, inputs_of, expansion)
+    return _turns(proto, body, count, carried, inputs_of, expansion)
 
 
 def _turns(
@@ -209,7 +208,6 @@ def _turns(
     body: onnx.GraphProto,
     count: int,
     carried: list[str],
-    shared: Names,
     inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
@@ -228,6 +226,7 @@ def _turns(
     stated = {each.name: each.ints for each in proto.attribute}
     ends = stated.get("scan_output_axes") or [0] * results
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
+    shared = expansion.constants(body)
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
         names = shared | dict(zip(formal, inputs_of(turn, carried), strict=True))
@@ -293,7 +292,6 @@ def _scan(
     count = counts.pop() if len(counts) == 1 else 0
     if count < 1:
         return None
-    shared = expansion.constants(body)
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
         """Return the names of the operands of a run: the states, then its slice of each scanned
@@ -306,4 +304,4 @@ def _scan(
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
         return [*carried, *parts]
 
-    return _turns(proto, body, count, carried, shared, inputs_of, expansion)
+    return _turns(proto, body, count, carried, inputs_of, expansion)

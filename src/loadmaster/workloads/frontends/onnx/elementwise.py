@@ -297,18 +297,16 @@ def _gather_division(node: Node) -> Division:
     return divided({0: (*identity(axis), here, *later)})
 
 
-def _depth_to_space(node: Node) -> Division:
-    """Return how DepthToSpace divides: a block of the result reads one row and column of its
-    operand."""
+def _by_blocks(node: Node) -> Division:
+    """Return how DepthToSpace and SpaceToDepth divide: a row or column is a block of rows or
+    columns on the other side."""
     block = node.attrs["blocksize"]
-    return divided({0: (Window(0), ALL, Window(2, 1, block), Window(3, 1, block))})
-
-
-def _space_to_depth(node: Node) -> Division:
-    """Return how SpaceToDepth divides: a row or column of the result reads a block of its
-    operand."""
-    block = node.attrs["blocksize"]
-    blocks = (Window(axis, block, 1, 0, block - 1) for axis in (2, 3))
+    blocks = (
+        Window(axis, 1, block)
+        if node.kind == "DepthToSpace"
+        else Window(axis, block, 1, 0, block - 1)
+        for axis in (2, 3)
+    )
     return divided({0: (Window(0), ALL, *blocks)})
 
 
@@ -318,7 +316,7 @@ rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
 rule("Expand Tile", movement, _tile_division, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(node.rank)))
 rule("Pad", movement, _pad_division, view=_pads_nothing, planning=(1, 2, 3))
-rule("DepthToSpace", movement, _depth_to_space)
+rule("DepthToSpace SpaceToDepth", movement, _by_blocks)
 
 
 def _gather_nd_shape(node: Node) -> list[Result]:
@@ -357,7 +355,6 @@ def _block_lookup_shape(node: Node) -> list[Result]:
 
 
 runtime_rule("GatherBlockQuantized", _block_lookup, shapes=_block_lookup_shape)
-rule("SpaceToDepth", movement, _space_to_depth)
 rule(
     """
     AffineGrid Col2Im Compress GridSample MaxUnpool NonZero ReverseSequence Scatter ScatterElements

@@ -123,13 +123,12 @@ def _find_factory(spot: str) -> Callable[..., Any]:
     sys.path.insert(0, "")
     try:
         module = import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name and (path == error.name or path.startswith(f"{error.name}.")):
-            raise ModelError(
-                f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
-            ) from None
-        raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     except (Exception, SystemExit) as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name
+        if absent and (path == absent or path.startswith(f"{absent}.")):
+            raise ModelError(
+                f"there is no module {absent!r} on the Python path or in {Path.cwd()}"
+            ) from None
         raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     finally:
         sys.path.remove("")
