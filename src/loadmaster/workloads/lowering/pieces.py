@@ -58,9 +58,9 @@ class Read:
 
 
 class Pieces:
-    """The reads and writes of all pieces of a network, equal in every mini-batch; ``reads`` are
-    and ``nests`` those
-    of each operator by piece. O(pieces x parts that each reads)."""
+    """The reads, writes and loop nests of all pieces of a network, equal in every mini-batch;
+    ``reads`` and ``nests`` have those of each operator by piece. O(pieces x parts that each
+    reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
         self.graph = graph
