@@ -6,6 +6,7 @@ import random
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.efforts import verified
 from tests.support.fuzzing import FUZZ
@@ -642,19 +643,36 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
 
 
 @pytest.mark.parametrize(
+    ("kind", "weights", "options", "shape"),
+    [
+        ("RELU", "", None, "1x8x9x16"),
+        ("ADD", "1x1x1x16", {0: 0}, "1x8x9x16"),
+        ("SOFTMAX", "", {}, "1x8x9x16"),
+        ("CONV_2D", "5x3x3x16", {0: SAME, 1: 2, 2: 1}, "1x8x5x5"),
+        ("CONV_2D", "5x3x3x16", {0: VALID, 1: 1, 2: 2, 5: 2}, "1x2x7x5"),
+        ("DEPTHWISE_CONV_2D", "1x3x3x32", {0: VALID, 1: 1, 2: 1}, "1x6x7x32"),
+        ("MAX_POOL_2D", "", {0: VALID, 1: 2, 2: 2, 3: 2, 4: 2}, "1x4x4x16"),
+    ],
+)
+def test_a_shape_that_the_converter_left_open_is_worked_out(kind, weights, options, shape):
+    model = one_operator(kind, "1x8x9x16", weights, "", options)
+    main = model.subgraphs[0]
+    main.outputs = [main.out("ABS", main.outputs, (), name="z")]
+    graph = graph_of(model)
+    assert graph.tensors["y"].shape == graph.tensors["z"].shape == sizes(shape)
+    assert graph.ops[0].writes[0].bytes == 4 * np.prod(sizes(shape))
+
+
+@pytest.mark.parametrize(
     ("kind", "shape", "weights", "options", "missing"),
     [
         ("CONV_2D", "-", "5x3x3x16", CONV, "x0"),
         ("MAX_POOL_2D", "-", "", {0: SAME, 1: 2, 2: 2, 3: 2, 4: 2}, "x0"),
-        ("RELU", "1x8x9x16", "", None, "y"),
-        ("ADD", "1x8x9x16", "1x1x1x16", {0: 0}, "y"),
-        ("SOFTMAX", "1x8x9x16", "", {}, "y"),
-        ("CONV_2D", "1x8x9x16", "5x3x3x16", CONV, "y"),
         ("RESIZE_BILINEAR", "1x8x8x16", "", {}, "y"),
         ("BATCH_MATMUL", "1x8x8", "1x8x8", {}, "y"),
     ],
 )
-def test_a_shape_that_the_converter_left_open_is_named(kind, shape, weights, options, missing):
+def test_a_shape_that_is_not_to_be_known_is_named(kind, shape, weights, options, missing):
     model = one_operator(kind, shape, weights, "", options)
     with pytest.raises(ModelError, match=f"the shape of tensor '{missing}' is not in the file"):
         graph_of(model)
@@ -689,6 +707,7 @@ def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, ki
         ("RESIZE_BILINEAR", "4x4x5x2", "4x2x4x5x1", {}),
         ("RESIZE_NEAREST_NEIGHBOR", "3x2x1x3", "2", {}),
         ("SOFTMAX", "4x4x4x1x2", "5x1x3x4", {}),
+        ("MAX_POOL_2D", "3x2x2x5x5", "", {}),
         ("TRANSPOSE_CONV", "4 2x2x2x2 1x4x4x2", "1x8x8x2", {}),
         ("DEPTH_TO_SPACE", "1x4x4x4", "1x8x8x1", {}),
     ],

@@ -21,8 +21,10 @@ from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
+    Shape,
     Value,
     Work,
+    broadcast_shapes,
     describe,
     kinds_in,
     require_precision,
@@ -67,15 +69,24 @@ _NEVER_SCALAR = kinds_in(
 _OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
-def require_shapes(call: OperatorCall) -> None:
-    """Raise `ModelError` for a tensor whose shape the converter left open, as if it were a
-    scalar."""
+def completed(call: OperatorCall) -> OperatorCall:
+    """Return a call whose results have shapes. Raise `ModelError` for a tensor whose shape cannot
+    be derived."""
     if call.kind in _OF_IMAGES:
         _require_shape(call.operand(0))
-    follows = call.kind in BY_ELEMENT or call.kind in _LIKE_FIRST
-    several = follows and any(value.count > 1 for value in call.inputs if value)
-    if call.outputs and (several or call.kind in _NEVER_SCALAR):
-        _require_shape(call.result)
+    if not call.outputs or call.result.shape:
+        return call
+    shape: Shape = ()
+    if call.kind in BY_ELEMENT:
+        shape = broadcast_shapes(*(value.shape for value in call.inputs if value))
+    elif call.kind in _LIKE_FIRST:
+        shape = call.operand(0).shape
+    elif call.kind in _OF_IMAGES:
+        shape = _window_shape(call)
+    result = replace(call.result, shape=shape)
+    if call.kind in _NEVER_SCALAR:
+        _require_shape(result)
+    return replace(call, outputs=(result, *call.outputs[1:]))
 
 
 def _require_shape(value: Value) -> None:
@@ -85,6 +96,24 @@ def _require_shape(value: Value) -> None:
             f"the shape of tensor {value.name!r} is not in the file: convert the model with fixed"
             " shapes"
         )
+
+
+def _window_shape(call: OperatorCall) -> Shape:
+    """Return the shape of a convolution's or pool's result, from the ONNX operator that it is
+    like."""
+    batch, rows, columns, channels = call.operand(0).shape
+    node = meaning_of(replace(call, outputs=(call.operand(0),)))
+    assert node is not None
+    taps = node.attrs.get("kernel_shape")
+    if taps is None:
+        channels, _, *taps = node.shape(1)
+    valid = node.attrs["auto_pad"] == "VALID"
+    numbers = (node.attrs.get("dilations", (1, 1)), node.attrs["strides"])
+    positions = [
+        -(-(size - valid * (tap - 1) * dilation) // stride)
+        for size, tap, dilation, stride in zip((rows, columns), taps, *numbers, strict=True)
+    ]
+    return (batch, *positions, channels)
 
 
 _STORED_AS = {"resource": "uint32", "variant": "uint64"}
@@ -148,16 +177,17 @@ class _TfliteWalk(WalkedNetwork):
                         f"it writes tensor {made.name!r}, which is there: convert the model again"
                     )
             try:
-                call = OperatorCall(
-                    name,
-                    operator.kind,
-                    "tflite",
-                    {},
-                    inputs,
-                    outputs,
-                    options=operator.options,
+                call = completed(
+                    OperatorCall(
+                        name,
+                        operator.kind,
+                        "tflite",
+                        {},
+                        inputs,
+                        outputs,
+                        options=operator.options,
+                    )
                 )
-                require_shapes(call)
                 step = self._step(operator, call)
             except (ArithmeticError, LookupError, ValueError) as error:
                 shapes = [value.shape for value in (*inputs, *outputs) if value]
