@@ -89,15 +89,20 @@ def _inference(node: Node, _: Value) -> bool:
 
 
 def _quantised_division(node: Node) -> Division:
-    """Division of (de)quantisation: scales and zero points are per tensor, or per element of an
-    axis; those of blocks are needed as a whole."""
+    """Division of (de)quantisation: scales and zero points are per tensor, per element of an axis,
+    or per block along it."""
     shape = node.result.shape
     axis = node.attrs.get("axis", 1) % len(shape)
+    block = node.attrs.get("block_size")
     operands: dict[int, Windows] = {0: identity(len(shape))}
     for index in range(1, len(node.inputs)):
         scales = node.shape(index) if node.optional(index) else ()
         if len(scales) == 1 and scales[0] == shape[axis]:
             operands[index] = (Window(axis),)
+        elif len(scales) == len(shape) and block:
+            operands[index] = tuple(
+                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
+            )
     return Division(tuple(range(len(shape))), operands)
 
 

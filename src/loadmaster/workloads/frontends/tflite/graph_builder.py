@@ -24,7 +24,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Shape,
     Value,
     Work,
-    broadcast_shapes,
     describe,
     kinds_in,
     require_precision,
@@ -78,7 +77,7 @@ def completed(call: OperatorCall) -> OperatorCall:
         return call
     shape: Shape = ()
     if call.kind in BY_ELEMENT:
-        shape = broadcast_shapes(*(value.shape for value in call.inputs if value))
+        shape = np.broadcast_shapes(*(value.shape for value in call.inputs if value))
     elif call.kind in _LIKE_FIRST:
         shape = call.operand(0).shape
     elif call.kind in _OF_IMAGES:
