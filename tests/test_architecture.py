@@ -391,13 +391,13 @@ LIMITS = {
     "cli": (15_241, 19, 6),
     "core": (11_428, 16, 10),
     "cost": (30_151, 24, 37),
-    "integrations": (100_303, 63, 89),
+    "integrations": (99_038, 63, 89),
     "mapping": (20_152, 34, 37),
     "placement": (32_414, 24, 31),
     "planning": (83_006, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (67_122, 36, 32),
+    "workloads": (64_610, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
