@@ -397,7 +397,7 @@ LIMITS = {
     "planning": (83_006, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (64_610, 36, 32),
+    "workloads": (64_680, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

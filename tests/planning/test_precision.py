@@ -72,3 +72,16 @@ def test_the_precision_is_that_of_the_arithmetic(tmp_path):
     proto = model([product], "float[4,64] x", "y", weights)
     graph = lm.load(save(tmp_path, proto))
     assert graph.precision == planned([graph]).networks[0].precision == "int8"
+
+
+def test_the_precision_is_of_the_width_that_multiplies_most():
+    """Nine parts in eight bits, six and five in two types of sixteen."""
+    nodes = "a = MatMulInteger(x, w); b = MatMul(h, v); c = MatMul(k, u)"
+    inputs = "int8[1,9] x, float16[1,6] h, bfloat16[1,5] k"
+    weights = [
+        constant("w", np.zeros((9, 4)), "int8"),
+        constant("v", np.zeros((6, 4)), "float16"),
+        constant("u", np.zeros((5, 4)), "bfloat16"),
+    ]
+    graph = lm.load(model(nodes, inputs, "a, b, c", weights))
+    assert planned([graph]).networks[0].precision == "fp16"

@@ -306,16 +306,21 @@ def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str
     Without any, it is the type of most bytes of inputs and activations. What a file holds
     quantised is counted so, whatever floating-point tensors are replanned at.
     """
-    counts: Counter[str] = Counter()
+    widths: Counter[int] = Counter()
+    types: dict[int, Counter[str]] = {}
     for op in ops:
         if op.macs:
+            widths[op.bits] += op.macs
             read = [tensors[access.tensor].dtype for access in op.reads]
             dtype = next((name for name in read if width_of(name) == op.bits), f"int{op.bits}")
-            counts[_PRECISIONS.get(dtype, dtype)] += op.macs
-    for tensor in () if counts else tensors.values():
+            types.setdefault(op.bits, Counter())[_PRECISIONS.get(dtype, dtype)] += op.macs
+    if widths:
+        return types[widths.most_common(1)[0][0]].most_common(1)[0][0]
+    total: Counter[str] = Counter()
+    for tensor in tensors.values():
         if tensor.kind is not TensorKind.WEIGHT and tensor.dtype in _PRECISIONS:
-            counts[_PRECISIONS[tensor.dtype]] += tensor.bytes
-    return counts.most_common(1)[0][0] if counts else "fp32"
+            total[_PRECISIONS[tensor.dtype]] += tensor.bytes
+    return total.most_common(1)[0][0] if total else "fp32"
 
 
 def width_of(dtype: str) -> int:
