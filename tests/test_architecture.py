@@ -394,7 +394,7 @@ LIMITS = {
     "integrations": (99_038, 63, 89),
     "mapping": (20_152, 34, 37),
     "placement": (32_414, 24, 31),
-    "planning": (83_006, 51, 52),
+    "planning": (81_942, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
     "workloads": (64_680, 36, 32),

@@ -16,16 +16,15 @@ from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import PackingCache, most_alive, pack
 
 
-def test_what_does_not_fit_is_left_out_by_value():
-    start, end, size = lived([(0, 10, 6), (0, 10, 6)])
-    found = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
-    assert sorted(found.offsets.tolist()) == [-1, 0]
+def test_what_does_not_fit_is_left_out():
+    offsets = pack(*lived([(0, 10, 6), (0, 10, 6)]), capacity=10, alignment=1)
+    assert sorted(offsets.tolist()) == [-1, 0]
 
 
 def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to():
     for sizes, fits in (((64, 1), True), ((64, 64), False)):
         start, end, size = lived([(0, 9, bytes_) for bytes_ in sizes])
-        offsets = pack(start, end, size, capacity=65, alignment=64, whole=True).offsets
+        offsets = pack(start, end, size, capacity=65, alignment=64)
         assert (min(offsets) >= 0) == fits
         assert not fits or offsets[np.argmin(size)] == 64
 
@@ -67,13 +66,13 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     start = np.sort(dice.integers(0, 3000, 4000))
     end, size = start + dice.integers(1, 60, 4000), dice.integers(1, 2000, 4000)
     capacity = most_alive(start, end, size) // 2 // 64 * 64
-    found = pack(start, end, size, capacity=capacity, alignment=64)
-    placed = found.offsets >= 0
+    offsets = pack(start, end, size, capacity=capacity, alignment=64)
+    placed = offsets >= 0
     assert 2000 < placed.sum() < 4000
-    assert not (found.offsets[placed] % 64).any()
+    assert not (offsets[placed] % 64).any()
     none, one = np.full(placed.sum(), -1, dtype=np.int64), np.ones(placed.sum(), dtype=np.int64)
     kept = lm.Problem(start[placed], end[placed], size[placed], one, none, none)
-    assert lm.verify_buffers(kept, found.offsets[placed], capacity) == ()
+    assert lm.verify_buffers(kept, offsets[placed], capacity) == ()
 
 
 def test_without_time_only_the_first_order_is_tried():
@@ -83,8 +82,7 @@ def test_without_time_only_the_first_order_is_tried():
         stays = crowd(24, 12, 8, 30, seed)
         room = {"capacity": most_alive(*stays), "alignment": 1}
         quick, whole = (
-            min(pack(*stays, **room, whole=True, seconds=seconds).offsets) >= 0
-            for seconds in (0.0, math.inf)
+            min(pack(*stays, **room, seconds=seconds)) >= 0 for seconds in (0.0, math.inf)
         )
         assert whole or not quick
         found += whole and not quick
@@ -124,7 +122,7 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran(monkeypatch)
     first = packings.get_or_pack(*stays, **room, seconds=math.inf)
     assert packings.get_or_pack(*stays, **room, seconds=math.inf) is first
     less = packings.get_or_pack(*stays, **{**room, "capacity": 7}, seconds=math.inf)
-    assert min(less.offsets) == -1
+    assert min(less) == -1
     assert asked == [(8, math.inf), (7, math.inf)]
     packings.get_or_pack(*stays, **room, seconds=9.0)
     assert len(asked) == 3, "time may have ended what was found before"

@@ -8,19 +8,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
-from loadmaster.core.arrays import Floats
+import numpy as np
+
 from loadmaster.core.effort import Effort
 from loadmaster.planning.decisions import (
     Packed,
     Placement,
+    Residence,
     Schedule,
     Score,
     Solution,
     Timeline,
 )
-from loadmaster.planning.packing import PackingCache, Stays, most_alive, retimed
+from loadmaster.planning.packing import PackingCache, Stays, evict, most_alive, retimed
 from loadmaster.planning.problem import PlanProblem
 from loadmaster.workloads.job import Job
 
@@ -109,18 +110,6 @@ def as_timed(after: After, timeline: Timeline) -> After:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """Decisions with addresses in the fast memory only; main memory is packed for the best draft
-    only."""
-
-    schedule: Schedule
-    placement: Placement
-    timeline: Timeline
-    packed: Packed | None
-    score: Score
-
-
-@dataclass(frozen=True)
 class Addresses:
     """Packs the memories of a workload's plans; ``seconds`` returns the time left, after which the
     least effort is used."""
@@ -130,52 +119,67 @@ class Addresses:
     packings: PackingCache
     effort: Effort = Effort.NORMAL
 
-    def pack(
-        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats
-    ) -> Packed:
-        """Pack the stays of a placement in one memory.
+    def complete(
+        self,
+        schedule: Schedule,
+        placement: Placement,
+        timeline: Timeline,
+        score: Score,
+        *,
+        needed: bool = True,
+    ) -> tuple[Solution | None, bool]:
+        """Pack both memories; return the complete plan, and whether every stay of the fast memory
+        has an address there.
 
-        If jobs can use main memory in place, stays of the least ``value`` may be left out with
-        offset -1. Else all stays are placed, or all offsets are -1.
+        Stays without an address move to main memory. The plan is None if jobs cannot use operands
+        there, or if main memory has no addresses; the time left does not limit the search for those
+        of a plan that is ``needed``.
         """
-        stays = Stays.of(self.problem.workload, placement, timeline, memory_index)
-        whole = not self.problem.target.main.in_place
-        return self._pack(memory_index, stays, self.seconds(), whole=whole, value=value)
+        workload, target = self.problem.workload, self.problem.target
+        fast, out = list[Packed](), list[Residence]()
+        if len(target.memories) > 1:
+            packed = self._pack(1, Stays.of(workload, placement, timeline, 1), self.seconds())
+            out = [r for r, at in zip(packed.residences, packed.offsets, strict=True) if at < 0]
+            if out and not target.main.in_place:
+                return None, False
+            if out:
+                placement, timeline = evict(
+                    out, placement, timeline, workload.tensors, self.problem.table
+                )
+                kept = np.array([at for at in packed.offsets if at >= 0], dtype=np.int64)
+                packed = Stays.of(workload, placement, timeline, 1).packed(kept)
+            fast = [packed]
+        main = self._pack_main(Stays.of(workload, placement, timeline, 0), needed)
+        if main is None:
+            return None, not out
+        # Addresses were chosen for one timeline; the dependencies they imply give the final one.
+        after = waits(workload.jobs, schedule, placement, (main, *fast))
+        chosen = (schedule, placement, timeline, (main, *fast), after)
+        return self._timed(*chosen, enough=score), not out
 
-    def _pack(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Packed:
+    def _pack(
+        self, memory_index: int, stays: Stays, seconds: float, enough: int | None = None
+    ) -> Packed:
         """Find addresses for the stays of one memory, or look them up if the same stays were packed
         before."""
         memory = self.problem.target.memories[memory_index]
-        packing = self.packings.get_or_pack(
+        offsets = self.packings.get_or_pack(
             *(stays.start, stays.end, stays.sizes),
             capacity=memory.capacity,
             alignment=memory.alignment,
             effort=self.effort,
             seconds=seconds,
-            **options,
+            enough=enough,
         )
-        return stays.packed(packing)
+        return stays.packed(offsets)
 
-    def complete(self, draft: Draft, *, needed: bool = True) -> Solution | None:
-        """Pack main memory too and return the complete plan; None if no addresses are found. The
-        time left does not limit the search for a plan that is ``needed``."""
-        main = self._pack_main(draft, needed)
-        if main is None:
-            return None
-        packed = (main,) if draft.packed is None else (main, draft.packed)
-        after = waits(self.problem.workload.jobs, draft.schedule, draft.placement, packed)
-        # Addresses were chosen for one timeline; the dependencies they imply give the final one.
-        chosen = (draft.schedule, draft.placement, draft.timeline, packed)
-        return self._timed(*chosen, after, enough=draft.score)
-
-    def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
+    def _pack_main(self, stays: Stays, needed: bool) -> Packed | None:
         """Pack main memory: with the effort that the time left allows, then with full effort if
         addresses are ``needed``."""
-        stays = Stays.of(self.problem.workload, draft.placement, draft.timeline, 0)
         # A peak within half a per cent of the load is good enough in main memory.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            packed = self._pack(0, stays, seconds, whole=True, enough=load + load // 200)
+            packed = self._pack(0, stays, seconds, load + load // 200)
             if min(packed.offsets, default=0) >= 0:
                 return packed
         return None

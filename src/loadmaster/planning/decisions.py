@@ -77,18 +77,6 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Packing:
-    """Offsets in one memory, -1 for a buffer that was not placed.
-
-    ``peak`` is the highest address used, ``load`` the most bytes alive at once.
-    """
-
-    offsets: Ints
-    peak: int
-    load: int
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
 

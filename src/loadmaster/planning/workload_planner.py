@@ -17,19 +17,21 @@ from loadmaster.core.progress import Deadline, Interrupts, Progress, no_progress
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.base import JobTable
 from loadmaster.mapping.local_search import upward_rank
-from loadmaster.planning.addresses import Addresses, Draft
+from loadmaster.planning.addresses import Addresses
 from loadmaster.planning.bounds import goal_bounds
-from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
+from loadmaster.planning.decisions import Bounds, Score, Solution
 from loadmaster.planning.goal import refusal, require_room
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import ENERGY_ONLY
-from loadmaster.planning.packing import PackingCache, Stays, evict, worth_of_stays
+from loadmaster.planning.packing import PackingCache
 from loadmaster.planning.problem import PlanProblem
 from loadmaster.targets.hardware import Target, core_places
 
 _LESS_ROOM = 0.97
 """Factor by which the usable fast memory shrinks each time a round's result cannot be packed."""
+_MOST_TRIES = 8
+"""Most times that a round's result is packed, each time with less room."""
 
 
 @dataclass
@@ -68,24 +70,27 @@ class WorkloadPlanner:
         target = self.problem.target
         require_room(self.problem.workload, target)
         begun = self._separate()
-        least = begun.final_score
+        least = begun[0].final_score
         # Where all operands must be in the fast memory, the first plan may find no addresses.
         holds = target.main.in_place and not least.overflow
         found, nearest, history = self._searched(
-            begun.run.start, self._samples, self.effort.packings, holds=holds
+            begun[0].run.start, self._samples, self.effort.packings, holds=holds
         )
-        if found is None or least < self.score_of(found):
-            draft, _ = self._packed(begun)
-            first = None if draft is None or least.overflow else self._addresses.complete(draft)
+        for each in begun:
+            if each.final_score.overflow or (
+                found is not None and each.final_score >= self.score_of(found)
+            ):
+                continue
+            first, _ = self._completed(each)
             found = min(filter(None, (found, first)), key=self.score_of, default=None)
         if found is None:
             excess = min(nearest, least).overflow
             raise refusal(self.problem.workload, target, excess, stopped=self.interrupted)
         return replace(found, search=((0, least), *history))
 
-    def _separate(self) -> Evaluation:
+    def _separate(self) -> list[Evaluation]:
         """Map jobs with all tensors in main memory, then fill the fast memory along the same order;
-        return the better. Where operands must be copied, both are done at once."""
+        return both, the better first. Where operands must be copied, both are done at once."""
         problem, goal = self._joint, self.problem.goal
         in_place = problem.target.main.in_place
         rank = upward_rank(
@@ -107,10 +112,10 @@ class WorkloadPlanner:
         every = itertools.product(orders, policies)
         best = min((problem.evaluate(*each) for each in every), key=lambda each: each.final_score)
         if not in_place:
-            return best
+            return [best]
         mapped = _by_start(best.run.start, len(rank))
         kept = problem.evaluate(mapped, JointOptions())
-        return min(best, kept, key=lambda each: each.final_score)
+        return sorted((best, kept), key=lambda each: each.final_score)
 
     def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
         """Return the same schedule, residences and addresses, timed on a machine that is at least
@@ -142,7 +147,7 @@ class WorkloadPlanner:
     def quick_score(self) -> Score:
         """Estimate the score of :meth:`best` from few evaluations and without addresses."""
         require_room(self.problem.workload, self.problem.target)
-        begun = self._separate()
+        begun = self._separate()[0]
         samples = min(self.effort.evaluations // 16, self._samples // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
@@ -211,76 +216,45 @@ class WorkloadPlanner:
         return best, nearest, tuple(history)
 
     def _improvements(
-        self, search: JointSearch, samples: int, most: int, least: Score | None, holds: bool
+        self, search: JointSearch, samples: int, rounds: int, least: Score | None, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """Yield, for each of ``most`` rounds of ``samples`` evaluations: evaluations so far, the
+        """Yield, for each of ``rounds`` rounds of ``samples`` evaluations: evaluations so far, the
         score, and the plan if it has addresses and beats the best so far.
 
-        After a round without addresses the search continues with less memory; if nothing was packed
-        after the last round, as many more attempts follow.
+        Without addresses the search continues with less memory, from the best state so far.
         """
-        packs = False
-        rounds = tries = failures = 0
-        while True:
-            over = rounds >= most or search.interrupted
-            self.interrupted |= search.interrupted
-            if over and (packs or tries >= most):
-                return
-            rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
-            found = search.run(0 if over else samples)
-            score = found.evaluation.final_score
-            yield found.evaluations, score, None
-            if score.overflow or (least is not None and score >= least):
-                # No better than the best plan, or too large: with less room it only gets worse.
-                packs = least is not None and not score.overflow
-                continue
-            candidate, whole = self._packed(found.evaluation)
-            solution = (
-                None
-                if candidate is None
-                else self._addresses.complete(candidate, needed=least is None and not holds)
-            )
-            # Once time is up, stays without an address may move to main memory.
-            packs = solution is not None and (whole or self.is_late())
-            if not packs:
-                # Repeated failures shrink the room faster.
+        failures = 0
+        for _ in range(rounds):
+            found = search.run(samples)
+            for _ in range(_MOST_TRIES):
+                score = found.evaluation.final_score
+                yield found.evaluations, score, None
+                if score.overflow or (least is not None and score >= least):
+                    # No better than the best plan, or too large: with less room it only gets worse.
+                    break
+                needed = least is None and not holds
+                solution, whole = self._completed(found.evaluation, needed=needed)
+                if solution is not None:
+                    score = self.score_of(solution)
+                    if least is None or score < least:
+                        least = score
+                        yield found.evaluations, score, solution
+                if solution is not None and (whole or self.is_late()):
+                    break
                 failures += 1
-                memory = 0 if candidate is not None and solution is None else 1
-                search.shrink_capacity(memory, _LESS_ROOM**failures)
-            if solution is None:
-                continue
-            score = self.score_of(solution)
-            if least is None or score < least:
-                least = score
-                yield found.evaluations, score, solution
+                search.shrink_capacity(int(not whole), _LESS_ROOM**failures)
+                if solution is not None:
+                    break
+                found = search.run(0)
+            self.interrupted |= search.interrupted
+            if search.interrupted:
+                return
 
-    def _packed(self, found: Evaluation) -> tuple[Draft | None, bool]:
-        """Give the stays of an evaluation addresses in the fast memory; return the draft, and
-        whether every stay has one.
-
-        Stays without an address move back to main memory; the draft is None where they cannot.
-        """
-        schedule, placement, timeline = self._joint.decisions(found)
-        workload, target, table = self.problem.workload, self.problem.target, self.problem.table
-        tensors, jobs = workload.tensors, len(workload.jobs)
-        if len(target.memories) == 1:
-            return Draft(schedule, placement, timeline, None, found.final_score), True
-        worth = worth_of_stays(
-            [r for r in placement.residences if r.memory == 1], tensors, table, schedule
-        )
-        packed = self._addresses.pack(1, placement, timeline, worth)
-        unplaced = [
-            r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0
-        ]
-        if unplaced and not target.main.in_place:
-            return None, False
-        if unplaced:
-            placement, timeline = evict(unplaced, placement, timeline, tensors, table, jobs)
-            placed = [offset for offset in packed.offsets if offset >= 0]
-            packed = Stays.of(workload, placement, timeline, 1).packed(
-                Packing(np.array(placed, dtype=np.int64), 0, packed.load)
-            )
-        return Draft(schedule, placement, timeline, packed, found.final_score), not unplaced
+    def _completed(self, found: Evaluation, *, needed: bool = True) -> tuple[Solution | None, bool]:
+        """Give the residences of an evaluation addresses; return the complete plan, None if none
+        are found, and whether all of the fast memory's have some there."""
+        decisions = self._joint.decisions(found)
+        return self._addresses.complete(*decisions, found.final_score, needed=needed)
 
     def is_late(self) -> bool:
         """Whether the search should stop now."""
