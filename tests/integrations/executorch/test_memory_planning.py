@@ -20,7 +20,8 @@ from executorch.runtime import Runtime, Verification
 
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch import memory_planning
-from loadmaster.integrations.executorch.planning_pass import MemoryBank, uses_of
+from loadmaster.integrations.executorch.arenas import uses_of
+from loadmaster.integrations.executorch.planning_pass import MemoryBank
 from loadmaster.integrations.executorch.requests import Held, requests_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,16 +1,27 @@
-"""Memory planning with one arena for each ``mem_id``, of minimal size."""
+"""Packs a graph's tensors into the arenas of ExecuTorch's runtime, one for each ``mem_id``."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
-from executorch.exir.memory_planning import MemoryAlgoResult, SpecAllocResult, greedy
+from executorch.exir.memory_planning import (
+    MemoryAlgoResult,
+    SpecAllocResult,
+    get_node_tensor_specs,
+    greedy,
+)
 
 from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.memories.allocate import allocate_banks
+from loadmaster.allocation.memories.problem import Bank, BankAllocation
 from loadmaster.allocation.problem import Allocation, Buffer
+from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch.in_place import in_place_pairs
 from loadmaster.integrations.executorch.requests import (
@@ -22,14 +33,20 @@ from loadmaster.integrations.executorch.requests import (
 
 LOG = logging.getLogger("loadmaster.executorch")
 
+Pairs = Sequence[tuple[int, int]]
+Packings = dict[int, tuple[Sequence[int], Allocation]]
+"""By arena the indices of the buffers in it, and their packing."""
 
-class Arenas:
-    """Algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite`` that packs each arena alone."""
+
+class ArenaPlanner:
+    """Algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite``. Without banks it packs each
+    arena alone; with banks (by arena) it spreads tensors over them, and must be the only one in the
+    suite, which adds up all arenas."""
 
     __name__ = "loadmaster"
 
-    def __init__(self, in_place: bool, time_limit: float | None) -> None:
-        self._in_place, self._time_limit = in_place, time_limit
+    def __init__(self, banks: Mapping[int, Bank], in_place: bool, time_limit: float | None) -> None:
+        self._banks, self._in_place, self._time_limit = banks, in_place, time_limit
 
     def __call__(
         self,
@@ -43,92 +60,151 @@ class Arenas:
         tensors = list(specs)
         requests = requests_of(tensors, alignment)
         held = held_by_subgraphs(graph_module)
-        arenas = sorted(
-            {arena_of(request) for request in requests}
-            | {arena for node in held for arena in node.size}
-        )
-        result = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1))
-        proven = True
-        for arena in arenas:
-            members = [request for request in requests if arena_of(request) == arena]
-            pairs = in_place_pairs(graph_module, members) if self._in_place else []
-            answer = self._pack(members, held, arena, alignment, pairs)
-            result.bufsizes[arena] = (answer.peak or 0) + (extra_padding if members else 0)
-            place(result, members, held, answer, arena)
-            LOG.info("arena %d: %s", arena, _result_text(answer, len(members)))
-            proven &= answer.status == "optimal"
-        if self._in_place:
-            share_storage(result, graph_module, requests)
-        elif not (proven or held):  # greedy has every subgraph begin at address 0
-            return _smaller(
-                result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
-            )
+        pairs = in_place_pairs(graph_module, requests) if self._in_place else []
+        names = {arena: bank.name for arena, bank in self._banks.items()}
+        if not names:
+            used = {1 if each.arena is None else each.arena for each in requests}
+            names = {each: f"arena {each}" for each in sorted(used.union(*(h.size for h in held)))}
+        buffers = _buffers_of(requests, held, names, uses_of(graph_module))
+        if self._banks:
+            packings = self._spread(buffers, pairs, len(requests), alignment, extra_padding)
+        else:
+            packings = self._each_alone(buffers, pairs, names, len(requests), alignment)
+        result = MemoryAlgoResult({}, [0] * (max(names, default=1) + 1))
+        # Of every arena there is a buffer for each entry of ``held``.
+        owners: list[Request | Held] = [*requests, *held * len(names)]
+        for arena, (members, packing) in packings.items():
+            padding = extra_padding if len(members) > len(held) else 0
+            result.bufsizes[arena] = (packing.peak or 0) + padding
+            addresses = [] if packing.offsets is None else packing.offsets.tolist()
+            for member, address in zip(members, addresses, strict=True):
+                _place(result, owners[member], arena, address)
+        _share_storage(result, requests, pairs)
+        proven = all(packing.status == "optimal" for _, packing in packings.values())
+        if not (self._banks or self._in_place or proven or held):
+            # With subgraphs, greedy has every one begin at address 0.
+            theirs = greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
+            if len(theirs.bufsizes) == len(result.bufsizes):
+                return min(result, theirs, key=lambda each: sum(each.bufsizes))
         return result
 
-    def _pack(
+    def _each_alone(
         self,
-        members: list[Request],
-        held: list[Held],
-        arena: int,
+        buffers: Sequence[Buffer],
+        pairs: Pairs,
+        names: Mapping[int, str],
+        tensors: int,
         alignment: int,
-        pairs: list[tuple[int, int]],
-    ) -> Allocation:
-        """Return addresses for the tensors of one arena; raise CapacityError if none are found."""
-        buffers = [*buffers_of(members), *held_in(held, arena)]
-        answer = allocate(buffers, alignment=alignment, time_limit=self._time_limit, in_place=pairs)
-        if answer.offsets is None:
-            raise CapacityError(
-                f"ExecuTorch's arena {arena} of {len(buffers)} tensors could not be packed:"
-                f" {answer.certificate}"
+    ) -> Packings:
+        """Pack each arena alone. Raises `CapacityError` if no addresses are found."""
+        problem, packings = problem_of(buffers, in_place=pairs), Packings()
+        for arena, name in names.items():
+            members = [n for n, each in enumerate(buffers) if (each.memory or "arena 1") == name]
+            answer = allocate(
+                problem.only(np.array(members)), alignment=alignment, time_limit=self._time_limit
             )
-        return answer
+            if answer.offsets is None:
+                raise CapacityError(
+                    f"ExecuTorch's {name} of {len(members)} tensors could not be packed:"
+                    f" {answer.certificate}"
+                )
+            packings[arena] = members, answer
+            LOG.info(
+                "%s: %s bytes for %d tensors, %s%s",
+                name,
+                answer.peak,
+                sum(member < tensors for member in members),
+                _proof(answer),
+                ", time limit reached" if answer.interrupted else "",
+            )
+        return packings
 
-
-def arena_of(request: Request) -> int:
-    """Return the arena of a tensor that an earlier pass has chosen, else the first."""
-    chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
-    if len(chosen) > 1:
-        raise AllocationError(
-            f"a tensor of shape {list(request.spec.shape)} and what lies in its storage are in"
-            f" arenas {sorted(chosen)}"
+    def _spread(
+        self,
+        buffers: Sequence[Buffer],
+        pairs: Pairs,
+        tensors: int,
+        alignment: int,
+        extra_padding: int,
+    ) -> Packings:
+        """Spread buffers over the banks. Raises `CapacityError` if they do not fit."""
+        given = self._banks.values()
+        banks = [replace(bank, capacity=(bank.capacity or 0) - extra_padding) for bank in given]
+        answer = allocate_banks(
+            buffers, banks, alignment=alignment, time_limit=self._time_limit, in_place=pairs
         )
-    return int(chosen.pop()) if chosen else 1
+        if answer.memory is None:
+            proof = (
+                "no packing exists, which is proven"
+                if answer.status == "infeasible"
+                else "none was found within the limits"
+            )
+            room = ", ".join(f"{bank.name} {bank.capacity}" for bank in given)
+            raise CapacityError(
+                f"ExecuTorch's {tensors} tensors do not fit into the banks ({room} bytes):"
+                f" {proof}. {answer.reason or ''}".strip()
+            )
+        traffic = [each.size * each.accesses for each in buffers[:tensors]]
+        fastest = banks[0].name
+        places = zip(traffic, answer.memory, strict=False)
+        LOG.info(
+            "%d of %d bytes of traffic are outside %s: cost %s, %s",
+            sum(bytes for bytes, memory in places if memory != fastest),
+            sum(traffic),
+            fastest,
+            answer.cost,
+            _proof(answer),
+        )
+        return {
+            arena: (
+                [n for n, memory in enumerate(answer.memory) if memory == bank.name],
+                answer.packings[bank.name],
+            )
+            for arena, bank in self._banks.items()
+        }
 
 
-def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
-    """Return a buffer for every storage."""
-    return [Buffer(f"{at}", *request.lifetime, request.size) for at, request in enumerate(requests)]
-
-
-def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
-    """Return the memory of subgraphs in one arena, as a buffer for each entry of ``held``."""
-    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena]) for h in held]
-
-
-def place(
-    result: MemoryAlgoResult,
+def _buffers_of(
     requests: Sequence[Request],
     held: Sequence[Held],
-    packing: Allocation,
-    arena: int,
-) -> None:
-    """Write the addresses of storages in an arena, and of all tensors in them, into ExecuTorch's
-    result, and move the tensors of subgraphs to theirs. Its verifier requires one object per
-    storage."""
-    addresses = [] if packing.offsets is None else packing.offsets.tolist()
-    for request, address in zip(requests, addresses, strict=False):
-        for tensor, offset in request.tensors:
-            result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
-    for each, address in zip(held, addresses[len(requests) :], strict=True):
-        each.move(arena, address)
+    names: Mapping[int, str],
+    uses: Mapping[int, int],
+) -> list[Buffer]:
+    """Return a buffer for every storage, then for every arena the memory of subgraphs. Raises
+    `AllocationError` for a tensor in an arena without a name."""
+    buffers = []
+    for at, request in enumerate(requests):
+        if request.arena is not None and request.arena not in names:
+            raise AllocationError(
+                f"a tensor of shape {list(request.spec.shape)} is in arena {request.arena}, which"
+                " is none of the banks: add it to them"
+            )
+        memory = None if request.arena is None else names[request.arena]
+        accesses = max(1, sum(uses.get(id(tensor), 0) for tensor, _ in request.tensors))
+        buffers.append(
+            Buffer(f"{at}", *request.lifetime, request.size, memory=memory, accesses=accesses)
+        )
+    for arena, name in names.items():
+        for h in held:
+            own = f"subgraph at {h.lower} in {name}"
+            buffers.append(Buffer(own, h.lower, h.upper, h.size[arena], memory=name))
+    return buffers
 
 
-def share_storage(
-    result: MemoryAlgoResult, graph_module: torch.fx.GraphModule, requests: list[Request]
-) -> None:
+def _place(result: MemoryAlgoResult, owner: Request | Held, arena: int, address: int) -> None:
+    """Write the addresses of all tensors in a storage into ExecuTorch's result, or move the tensors
+    of subgraphs to theirs. Its verifier requires one object per storage."""
+    if isinstance(owner, Held):
+        owner.move(arena, address)
+        return
+    for tensor, offset in owner.tensors:
+        result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
+
+
+def _share_storage(result: MemoryAlgoResult, requests: Sequence[Request], pairs: Pairs) -> None:
     """Set the operand as the storage of every result at its address, because ExecuTorch's verifier
     requires this of overlapping tensors."""
-    for operand, output in in_place_pairs(graph_module, requests):
+    for operand, output in pairs:
         one, other = requests[operand].spec, requests[output].spec
         at, there = result.spec_dict[one], result.spec_dict[other]
         if (at.mem_id, at.mem_offset) == (there.mem_id, there.mem_offset):
@@ -138,23 +214,22 @@ def share_storage(
                 other.inplace_base = one
 
 
-def _smaller(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
-    """Return the result with fewer bytes; the first if equal or if they have different arenas."""
-    return (
-        other
-        if sum(other.bufsizes) < sum(one.bufsizes) and len(one.bufsizes) == len(other.bufsizes)
-        else one
-    )
+def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
+    """Return the number of nodes that use each tensor, by the tensor's ``id``."""
+    uses: Counter[int] = Counter()
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function":
+            touched = [
+                spec
+                for other in (node, *node.all_input_nodes)
+                for spec in get_node_tensor_specs(other)
+            ]
+            uses.update(map(id, touched))
+    return uses
 
 
-def _result_text(answer: Allocation, tensors: int) -> str:
-    """Describe a packing: its bytes, its tensors, and how close it is proven to be."""
-    proof = (
-        "proven to be the least"
-        if answer.status == "optimal"
-        else f"at least {answer.lower_bound} are needed"
-    )
-    return (
-        f"{answer.peak} bytes for {tensors} tensors,"
-        f" {proof}{', time limit reached' if answer.interrupted else ''}"
-    )
+def _proof(answer: Allocation | BankAllocation) -> str:
+    """Describe how close a packing is proven to be to the best."""
+    if answer.status == "optimal":
+        return "proven to be the least"
+    return f"at least {answer.lower_bound} are needed"

@@ -35,6 +35,17 @@ class Request:
         return ((self.spec, 0), *self.inside)
 
     @property
+    def arena(self) -> int | None:
+        """Arena that an earlier pass has chosen. Raises `AllocationError` if it has chosen two."""
+        chosen = {tensor.mem_id for tensor, _ in self.tensors} - {None}
+        if len(chosen) > 1:
+            raise AllocationError(
+                f"a tensor of shape {list(self.spec.shape)} and what lies in its storage are in"
+                f" arenas {sorted(chosen)}"
+            )
+        return int(chosen.pop()) if chosen else None
+
+    @property
     def lifetime(self) -> tuple[int, int]:
         """First node, and the node after the last."""
         lifetimes = [tensor.lifetime for tensor, _ in self.tensors]
