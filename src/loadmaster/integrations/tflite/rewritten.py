@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,9 @@ def check_rewritten(old: bytes, new: bytes) -> int:
     kept = len(new) - len(old)
     if kept < 0 or memoryview(new)[kept:] != memoryview(old):
         raise _fault("the new file", "does not end with the old one")
-    numbers = _ValueNumbers()
     try:
-        before = _NumberedRun(old, numbers, is_old=True)
-        after = _NumberedRun(new, numbers, is_old=False)
+        before = _NumberedRun(old, None)
+        after = _NumberedRun(new, before)
     except (
         ArithmeticError,
         LookupError,
@@ -84,41 +84,28 @@ def _fault(where: str, what: str) -> AllocationError:
     return AllocationError(f"the check of the rewritten file found a fault: {where} {what}")
 
 
-class _ValueNumbers:
-    """Value numbers of rows.
+@dataclass(frozen=True)
+class _Step:
+    """An operator that runs: its place for errors, its operands and results, and the value numbers
+    of operands."""
 
-    Attributes
-    ----------
-    made
-        What makes the row of each number: the operator or source, the operands' rows, and the type
-        and shape of the row.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[object, int] = {}
-        self.made: list[tuple[tuple[Any, ...], Any, object]] = []
-
-    def value(
-        self, key: tuple[Any, ...], rows: Iterable[object], signature: object, *, is_new: bool
-    ) -> Ints:
-        """Return the numbers of a tensor's rows, each computed from one of ``rows``. An unknown row
-        is wrong unless the tensor ``is_new``."""
-        found = []
-        for row in rows:
-            made = (key, row, signature)
-            if is_new and made not in self.known:
-                self.known[made] = len(self.made)
-                self.made.append(made)
-            found.append(self.known.get(made, _WRONG))
-        return np.array(found, dtype=np.int64)
+    where: str
+    operator: OperatorEntry
+    entries: Sequence[TensorEntry]
+    given: Sequence[Ints]
+    results: Sequence[TensorEntry]
 
 
 class _NumberedRun:
     """A run of one file on value numbers. The original file makes them; the new one only looks them
     up, and has addresses."""
 
-    def __init__(self, data: bytes, numbers: _ValueNumbers, *, is_old: bool) -> None:
-        self.data, self.numbers, self.is_old = data, numbers, is_old
+    def __init__(self, data: bytes, old: _NumberedRun | None) -> None:
+        self.data, self.is_old = data, old is None
+        # The number of each row; and what makes it: the operator or source, the operands' rows,
+        # and the type and shape of the row.
+        self.known: dict[object, int] = {} if old is None else old.known
+        self.made: list[tuple[tuple[Any, ...], Any, object]] = [] if old is None else old.made
         self.model = parse_model(data)
         self.stateful = self.end = 0
         self.values: dict[_Place, Ints] = {}
@@ -130,7 +117,7 @@ class _NumberedRun:
         }
         if sum(map(_rows, self.entries.values())) > _MOST_ROWS:
             raise _fault("the new file", "has too many rows to be checked")
-        if not is_old:
+        if not self.is_old:
             self._set_addresses()
         for place, entry in self.entries.items():
             if entry.constant:
@@ -164,7 +151,7 @@ class _NumberedRun:
                 self._branch(operator, read, given, written, where)
                 continue
             entries, results = ([self.entries[at] for at in each] for each in (read, written))
-            made = self._results(operator, entries, given, results, where)
+            made = self._results(_Step(where, operator, entries, given, results))
             for place, value in zip(written, made, strict=True):
                 if len(value) and (value == _WRONG).all():
                     raise _fault(where, "computes what nothing in the old file does")
@@ -191,32 +178,26 @@ class _NumberedRun:
         for place, inner in zip(written, subgraph.outputs, strict=True):
             self._write(place, self._read((body, inner), where), where, [(body, inner)])
 
-    def _results(
-        self,
-        operator: OperatorEntry,
-        entries: list[TensorEntry],
-        given: list[Ints],
-        results: list[TensorEntry],
-        where: str,
-    ) -> list[Ints]:
+    def _results(self, step: _Step) -> list[Ints]:
         """Return an operator's results as value numbers; state and custom operators make new
         results each time."""
-        kind, first = operator.kind, results[0] if results and given else None
+        operator, kind, given = step.operator, step.operator.kind, step.given
+        first = step.results[0] if step.results and given else None
         if first is not None:
-            moved = self._moved_rows(operator, given, first)
+            moved = self._moved_rows(step)
             if moved is not None:
                 return [moved]
             pads = self._integers(given[1]) if kind in ("PAD", "PADV2") else ()
-            image = all(len(e.shape) == 4 and e.shape[0] == 1 for e in (entries[0], first))
+            image = all(len(e.shape) == 4 and e.shape[0] == 1 for e in (step.entries[0], first))
             if image and len(pads) == 8 and not any((*pads[:2], *pads[6:])):
-                return [self._padded(operator, entries[0], given, first, pads, where)]
+                return [self._padded(step, pads)]
             if image and kind in _WINDOWS:
-                return [self._window(operator, entries, given, first, where)]
+                return [self._window(step)]
         state = None
         if (
-            not results
+            not step.results
             or kind.startswith(tuple(_WITH_STATE.split()))
-            or any(entry.is_variable for entry in entries)
+            or any(entry.is_variable for entry in step.entries)
         ):
             self.stateful += 1
             state = self.stateful
@@ -225,36 +206,48 @@ class _NumberedRun:
             rows = _rows(first)
             if {len(value) for value in given} <= {1, rows}:
                 columns = (np.broadcast_to(value, rows).tolist() for value in given)
-                return [self._value(first, key, list(zip(*columns, strict=True)))]
-        whole = self._whole(given, where)
+                return [self._value(first, key, zip(*columns, strict=True))]
+        whole = self._whole(step)
         return [
-            self._value(entry, (key, whole, place), [(row,) for row in range(_rows(entry))])
-            for place, entry in enumerate(results)
+            self._value(entry, (key, whole, place), ((row,) for row in range(_rows(entry))))
+            for place, entry in enumerate(step.results)
         ]
 
     def _value(
-        self, entry: TensorEntry, key: tuple[Any, ...], rows: Iterable[tuple[int | None, ...]]
+        self,
+        entry: TensorEntry,
+        key: tuple[Any, ...],
+        rows: Iterable[tuple[int | None, ...]],
+        new: bool = False,
     ) -> Ints:
-        """Return the value of a result, given the numbers of the rows that each row is made from;
-        a row that is made from a wrong one is wrong."""
-        known = (None if _WRONG in row else row for row in rows)
-        return self.numbers.value(key, known, self._signature(entry), is_new=self.is_old)
+        """Return the value of a tensor, given the numbers of the rows that each row is made from. A
+        row that is made from a wrong one is wrong; so is one that the old file does not make,
+        unless it is ``new``."""
+        found, signature = [], self._signature(entry)
+        for row in rows:
+            made = (key, None if _WRONG in row else row, signature)
+            if (new or self.is_old) and made not in self.known:
+                self.known[made] = len(self.made)
+                self.made.append(made)
+            found.append(self.known.get(made, _WRONG))
+        return np.array(found, dtype=np.int64)
 
     def _source(self, entry: TensorEntry, name: object) -> Ints:
         """Return the value of an input, variable or constant."""
-        rows = range(_rows(entry))
-        return self.numbers.value((name, entry.shape), rows, self._signature(entry), is_new=True)
+        rows = ((row,) for row in range(_rows(entry)))
+        return self._value(entry, (name, entry.shape), rows, new=True)
 
-    def _whole(self, values: Iterable[Ints], where: str) -> tuple[tuple[int, ...], ...]:
-        """Return the numbers of all rows of values, none of which may be wrong."""
+    def _whole(self, step: _Step, first: int = 0) -> tuple[tuple[int, ...], ...]:
+        """Return the numbers of all rows of operands from the ``first`` on, none of which may be
+        wrong."""
+        values = step.given[first:]
         if any(_WRONG in value for value in values):
-            raise _fault(where, "needs rows that are wrong")
+            raise _fault(step.where, "needs rows that are wrong")
         return tuple(tuple(value.tolist()) for value in values)
 
-    def _moved_rows(
-        self, operator: OperatorEntry, given: list[Ints], result: TensorEntry
-    ) -> Ints | None:
+    def _moved_rows(self, step: _Step) -> Ints | None:
         """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
+        operator, given, result = step.operator, step.given, step.results[0]
         moved, options = np.empty(0, dtype=np.int64), operator.options
         if operator.kind == "SLICE":
             begin, size = map(self._integers, given[1:])
@@ -271,36 +264,23 @@ class _NumberedRun:
         fits = len(result.shape) == 4 and len(moved) == _rows(result)
         return moved if fits and self._is_of(moved, result) else None
 
-    def _padded(
-        self,
-        operator: OperatorEntry,
-        image: TensorEntry,
-        given: list[Ints],
-        result: TensorEntry,
-        pads: Sequence[int],
-        where: str,
-    ) -> Ints:
+    def _padded(self, step: _Step, pads: Sequence[int]) -> Ints:
         """Return the result of PAD: rows with columns beside them, and rows of padding (None)."""
+        image, result = step.entries[0], step.results[0]
         top, bottom, left, right = pads[2:6]
         size = top + image.shape[1] + bottom, left + image.shape[2] + right
         if min(pads) < 0 or size != result.shape[1:3]:
-            raise _fault(where, "makes other rows or columns than its result has")
-        rows = [None] * top + given[0].tolist() + [None] * bottom
+            raise _fault(step.where, "makes other rows or columns than its result has")
+        rows = [None] * top + step.given[0].tolist() + [None] * bottom
         # Without a rescaling, PAD adds zeros.
         value = _ZEROS if self._type(result) == self._type(image) else ""
-        key = (operator.kind, value, left, self._whole(given[2:], where))
-        return self._value(result, key, [(row,) for row in rows])
+        key = (step.operator.kind, value, left, self._whole(step, 2))
+        return self._value(result, key, ((row,) for row in rows))
 
-    def _window(
-        self,
-        operator: OperatorEntry,
-        entries: list[TensorEntry],
-        given: list[Ints],
-        result: TensorEntry,
-        where: str,
-    ) -> Ints:
+    def _window(self, step: _Step) -> Ints:
         """Return the result of a convolution or pool. Each tap of a row reads a row of the operand,
         or padding (None)."""
+        operator, entries, result, where = step.operator, step.entries, step.results[0], step.where
         convolves = operator.kind.endswith("CONV_2D")
         codes, options = _WINDOWS[operator.kind], operator.options
         if options is None:
@@ -325,9 +305,9 @@ class _NumberedRun:
         (stride, spread, taps, pad), (*_, left) = axes
         if _rows(result) * taps > _MOST_ROWS:
             raise _fault(where, "has too many taps to be checked")
-        rows: list[int | None] = given[0].tolist()
+        rows: list[int | None] = step.given[0].tolist()
         while convolves:
-            made_by = [None if row in (None, _WRONG) else self.numbers.made[row] for row in rows]
+            made_by = [None if row in (None, _WRONG) else self.made[row] for row in rows]
             keys = {each[0] for each in made_by if each}
             if len(keys) != 1 or (key := keys.pop())[:2] != ("PAD", _ZEROS):
                 break
@@ -341,7 +321,7 @@ class _NumberedRun:
             )
             for top in range(-pad, _rows(result) * stride - pad, stride)
         ]
-        constants, kind = self._whole(given[1:], where), operator.table.number(3, "B")
+        constants, kind = self._whole(step, 1), operator.table.number(3, "B")
         return self._value(result, (operator.kind, kind, *values[1:], constants, left), taps_of)
 
     # --- Addresses.
@@ -418,7 +398,7 @@ class _NumberedRun:
     def _content(self, value: Ints) -> bytes:
         """Return the bytes of a constant; none for other values."""
         number = int(value[0])
-        name = self.numbers.made[number][0][0] if number != _WRONG else b""
+        name = self.made[number][0][0] if number != _WRONG else b""
         return name if isinstance(name, bytes) else b""
 
     def _integers(self, value: Ints) -> tuple[int, ...]:
@@ -436,7 +416,7 @@ class _NumberedRun:
 
     def _is_of(self, value: Ints, entry: TensorEntry) -> bool:
         """Return whether the rows of a value, but for wrong ones, can be those of a tensor."""
-        found = {self.numbers.made[number][2] for number in value.tolist() if number != _WRONG}
+        found = {self.made[number][2] for number in value.tolist() if number != _WRONG}
         return found <= {self._signature(entry)}
 
     def _signature(self, entry: TensorEntry) -> tuple[object, ...]:
