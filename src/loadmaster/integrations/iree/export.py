@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
@@ -33,7 +33,7 @@ from loadmaster.core.errors import (
 )
 from loadmaster.core.files import output_directory
 from loadmaster.core.registry import Status
-from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
+from loadmaster.integrations.iree.packs import ALIGNMENT, find_packs, function_of
 from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
 
 VERSION = "3.13"
@@ -301,8 +301,8 @@ def _program_dump(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
 
 def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:
     """Return the names of the functions in the module of a dump."""
-    heads = (FUNCTION.match(lines[number]) for number in dump.lines)
-    return frozenset(head[2] for head in heads if head and head[1] == "util.func" and head[2])
+    heads = (function_of(lines[number]) for number in dump.lines)
+    return frozenset(head[1] for head in heads if head and head[0] == "util.func" and head[1])
 
 
 Answer = tuple[PlannedPack, Ints]
@@ -324,7 +324,11 @@ def _pack(placed: PlacedPack) -> Answer:
         raise AllocationError(
             f"IREE's addresses in {pack.function} are multiples of {alignment} only: {what}"
         )
-    problem = _problem(placed, alignment)
+    slices = [
+        Buffer(f"{at}", first, last + 1, -(-size // alignment) * alignment, alignment)
+        for at, (first, last, size) in enumerate(pack.slices)
+    ]
+    problem = problem_of(slices)
     theirs = np.array(placed.offsets, dtype=np.int64)
     _require_valid(problem, theirs, placed.total, f"IREE's own plan of {pack.function}")
     answer = allocate(problem)
@@ -333,22 +337,8 @@ def _pack(placed: PlacedPack) -> Answer:
         offsets, total = answer.offsets, answer.peak
     _require_valid(problem, offsets, total, f"the plan of {pack.function}")
     status: Status = "optimal" if total == answer.lower_bound else "feasible"
-    slices = len(pack.slices)
-    plan = PlannedPack(pack.function, slices, placed.total, total, answer.lower_bound, status)
+    plan = PlannedPack(pack.function, len(slices), placed.total, total, answer.lower_bound, status)
     return plan, offsets
-
-
-def _problem(placed: PlacedPack, alignment: int) -> Problem:
-    """Return a pack's slices as a problem, sizes rounded up to the alignment."""
-    slices = placed.pack.slices
-    return problem_of(
-        {
-            "lower": [each.first for each in slices],
-            "upper": [each.last + 1 for each in slices],
-            "size": [-(-each.size // alignment) * alignment for each in slices],
-            "alignment": [alignment] * len(slices),
-        }
-    )
 
 
 def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> None:
@@ -372,7 +362,7 @@ def _with_addresses(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator
     constants: dict[str, int] = {}
     after = 0
     for number, line in enumerate(lines):
-        if FUNCTION.match(line):
+        if function_of(line):
             constants.clear()
         if number in begins:
             at, pack = begins[number]

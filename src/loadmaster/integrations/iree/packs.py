@@ -20,7 +20,7 @@ ALIGNMENT = 64
 """IREE's default alignment in bytes of sizes and offsets
 (``--iree-stream-resource-min-offset-alignment``)."""
 
-FUNCTION = re.compile(
+_FUNCTION = re.compile(
     r"\s*(util\.initializer|util\.func|func\.func)\b(?:[^@]*(@[\w.$-]+|@\"[^\"]*\"))?"
 )
 CONSTANT = re.compile(r"\s*(%[\w$.-]+) = arith\.constant (-?\d{1,20}) : index\s*$")
@@ -51,6 +51,12 @@ class Pack:
     slices: tuple[IreeSlice, ...]
 
 
+def function_of(line: str) -> tuple[str, str] | None:
+    """Return the kind and the name of the function that begins on a line; None on other lines."""
+    head = _FUNCTION.match(line)
+    return (head[1], (head[2] or "").strip('@"')) if head else None
+
+
 def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[Pack]:
     """Return all packing operations in a text. Errors name ``source`` and the line, counted from
     ``first_line`` on. O(lines).
@@ -65,8 +71,8 @@ def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[P
     function, number = "", 0
     while number < len(lines):
         line, spot = lines[number], f"{source}:{first_line + number}"
-        if head := FUNCTION.match(line):
-            function, constants = (head[2] or "initializer").strip('@"'), {}
+        if head := function_of(line):
+            function, constants = head[1] or "initializer", {}
         elif constant := CONSTANT.match(line):
             constants[constant[1]] = int(constant[2])
         elif _OPERATION in line and " = " in line:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from loadmaster.integrations.iree.packs import CONSTANT, FUNCTION, Pack, find_packs
+from loadmaster.integrations.iree.packs import CONSTANT, Pack, find_packs, function_of
 
 _DUMP = re.compile(
     r"// -----// IR Dump (Before|After) .*iree-stream-layout-slices(?: \('([\w.]+)' operation(?::"
@@ -29,12 +29,11 @@ class Function(NamedTuple):
 
 
 class Dump(NamedTuple):
-    """One dump before or after the pass on a function: range of lines in the text, and the
-    functions of that name."""
+    """One dump before or after the pass on a function of a kind and name: range of lines in the
+    text, and the functions that are called so."""
 
     before: bool
-    kind: str
-    name: str
+    function: tuple[str, str]
     lines: range
     functions: list[Function]
 
@@ -51,38 +50,23 @@ class PlacedPack(NamedTuple):
 def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
     """Yield the packing operations of all dumps before the pass, each once. Raises the errors of
     `find_packs`."""
-    for number, dump in enumerate(dumps):
-        if not dump.before:
+    for dump, after in pairwise((*dumps, None)):
+        if dump is None or not dump.before:
             continue
-        after = next(
-            (
-                each
-                for each in dumps[number + 1 : number + 2]
-                if not each.before and each[1:3] == dump[1:3]
-            ),
-            None,
-        )
+        is_pair = after is not None and not after.before and after.function == dump.function
         for index, function in enumerate(dump.functions):
             packs = find_packs(function.lines, source, function.number)
-            placed = (
-                _addresses(function, packs, after.functions[index])
-                if packs and after and index < len(after.functions)
-                else {}
-            )
-            yield from (_placed_pack(pack, placed) for pack in packs)
-            if packs and dump.kind == "util.initializer":
+            placed: dict[str, int] = {}
+            if packs and after and is_pair and index < len(after.functions):
+                placed = _addresses(function, packs, after.functions[index])
+            for pack in packs:
+                total, *offsets = (
+                    placed.get(f"{pack.result}#{n}") for n in range(len(pack.slices) + 1)
+                )
+                known = tuple(offset for offset in offsets if offset is not None)
+                yield PlacedPack(pack, total, known if len(known) == len(offsets) else None)
+            if packs and dump.function[0] == "util.initializer":
                 break  # Those after it are printed again when it is their turn.
-
-
-def _placed_pack(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
-    """Return a packing operation with the addresses that IREE gave its slices."""
-    offsets = [
-        addresses.get(f"{pack.result}#{number}") for number in range(1, len(pack.slices) + 1)
-    ]
-    known = tuple(offset for offset in offsets if offset is not None)
-    return PlacedPack(
-        pack, addresses.get(f"{pack.result}#0"), known if len(known) == len(offsets) else None
-    )
 
 
 def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
@@ -92,30 +76,21 @@ def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
     ]
     for start, stop in pairwise(starts):
         if head := _DUMP.match(lines[start]):
-            kind, name = (head[2], head[3] or "") if head[2] else _header(lines[start + 1 : stop])
-            yield Dump(
-                head[1] == "Before",
-                kind,
-                name,
-                range(start + 1, stop),
-                list(_functions(lines, start + 1, stop, kind, name)),
-            )
-
-
-def _header(lines: Sequence[str]) -> tuple[str, str]:
-    """Return kind and name of the first function, the only one if no module is printed."""
-    head = next((match for line in lines if (match := FUNCTION.match(line))), None)
-    return (head[1], (head[2] or "").strip('@"')) if head else ("", "")
+            inside = range(start + 1, stop)
+            heads = (found for at in inside if (found := function_of(lines[at])))
+            # Without a module, the first function is the only one.
+            function = (head[2], head[3] or "") if head[2] else next(heads, ("", ""))
+            functions = list(_functions(lines, inside, function))
+            yield Dump(head[1] == "Before", function, inside, functions)
 
 
 def _functions(
-    lines: Sequence[str], start: int, stop: int, kind: str, name: str
+    lines: Sequence[str], inside: range, function: tuple[str, str]
 ) -> Iterator[Function]:
     """Return the functions of a kind and name in a dump of a module or of one function."""
-    number = start
+    number, stop = inside.start, inside.stop
     while number < stop:
-        head = FUNCTION.match(lines[number])
-        if head and head[1] == kind and (head[2] or "").strip('@"') == name:
+        if function_of(lines[number]) == function:
             closing = lines[number][: len(lines[number]) - len(lines[number].lstrip())] + "}"
             end = next(
                 (at for at in range(number + 1, stop) if lines[at].rstrip() == closing), stop
