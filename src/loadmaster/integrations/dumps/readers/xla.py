@@ -9,6 +9,7 @@ same time at one address are one storage (results that overwrite an operand, sta
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
@@ -34,41 +35,15 @@ def read(path: Path) -> list[DumpedArena]:
         If one of the two files cannot be read or is malformed, or has no packed allocation; the
         message names file and line.
     """
-    allocations = _allocations(path)
-    lives = _live_ranges(path)
-    arenas = []
-    for title, stated, values in allocations:
-        buffers = []
-        for spot, name, size, offset, carried in values:
-            if name not in lives:
-                raise AllocationError(
-                    f"{spot}: value {name!r} has no line in {_live_range_path(path).name}: give two"
-                    " files of one module"
-                )
-            buffers.append(DumpedBuffer(name, *lives[name], size, offset, carried))
-        arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
-    return arenas
-
-
-READER = read
-
-Value = tuple[str, str, int, int, bool]
-"""File and line of a value, name with index, size and offset in bytes, and whether it is a phi
-value."""
-
-
-def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
-    """Return name, stated bytes and values of each packed allocation."""
-    found: list[tuple[str, int, list[Value]]] = []
-    values: list[Value] | None = None
-    seen = False
-    for number, line in numbered(read_text(path)):
+    text, lives = read_text(path), _live_ranges(path)
+    found: list[tuple[str, int, list[DumpedBuffer]]] = []
+    packed = seen = False
+    for number, line in numbered(text):
         spot = f"{path}:{number}"
         if head := _ALLOCATION.match(line):
-            seen = True
-            values = [] if "preallocated-temp" in head[3] else None
-            if values is not None:
-                found.append((f"allocation {head[1]}", whole(head[2], spot, "the size"), values))
+            seen, packed = True, "preallocated-temp" in head[3]
+            if packed:
+                found.append((f"allocation {head[1]}", whole(head[2], spot, "the size"), []))
         elif line.lstrip().startswith("value:") and seen:
             value = _VALUE.match(line)
             if value is None:
@@ -76,23 +51,35 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
                     f"{spot}: is no whole line of a value: the file is cut off, or of another"
                     " version of XLA"
                 )
-            if values is not None:
-                values.append(
-                    (
-                        spot,
-                        _key(value[2]),
-                        whole(value[4], spot, "the size"),
-                        whole(value[5], spot, "the offset"),
-                        bool(value[1] or value[3]),
-                    )
-                )
+            if packed:
+                found[-1][2].append(_buffer(value, lives, spot, path))
     if not seen:
         raise AllocationError(f"{path}:1: holds no allocation: give XLA's *{_ASSIGNMENT}")
-    if not any(values for _, _, values in found):
+    if not any(buffers for *_, buffers in found):
         raise AllocationError(
             f"{path}: holds no values in preallocated-temp: XLA had nothing to pack"
         )
-    return found
+    return [
+        arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True)
+        for title, stated, buffers in found
+    ]
+
+
+READER = read
+
+
+def _buffer(
+    value: re.Match[str], lives: Mapping[str, tuple[int, int]], spot: str, path: Path
+) -> DumpedBuffer:
+    """Return the buffer of a value's line, alive as the file beside ``path`` says."""
+    name = _key(value[2])
+    if name not in lives:
+        raise AllocationError(
+            f"{spot}: value {name!r} has no line in {_live_range_path(path).name}: give two files"
+            " of one module"
+        )
+    size, offset = whole(value[4], spot, "the size"), whole(value[5], spot, "the offset")
+    return DumpedBuffer(name, *lives[name], size, offset, bool(value[1] or value[3]))
 
 
 def _live_ranges(path: Path) -> dict[str, tuple[int, int]]:
