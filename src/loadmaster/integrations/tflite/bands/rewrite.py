@@ -51,13 +51,10 @@ class _NewSubgraph:
         return {0: self.tensors, 1: vectors[0], 2: vectors[1], 3: self.operators}
 
 
-def in_bands(
-    model: TfliteModel, chosen: Sequence[Bands], outputs: Sequence[int] | None = None
-) -> bytes:
+def in_bands(model: TfliteModel, chosen: Sequence[Bands]) -> bytes:
     """Return the file with the ``chosen`` regions (in order) in bands and without a plan.
 
-    Every region becomes one subgraph, in order. ``outputs`` are the network's new outputs; None:
-    its own.
+    Every region becomes one subgraph, in order.
     """
     operators, rewriter = model.subgraphs[0].operators, _Rewriter(model)
     regions = [bands.region for bands in chosen]
@@ -70,7 +67,7 @@ def in_bands(
         rewriter.add_bands(bands)
         at = bands.region.last
     rewriter.keep(operators[at:])
-    return rewriter.written(model.subgraphs[0].outputs if outputs is None else outputs)
+    return rewriter.written()
 
 
 def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
@@ -84,7 +81,7 @@ def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int])
             rewriter.fold(operators[number], folds[number])
         elif padded.isdisjoint(operators[number].outputs):
             rewriter.keep([operators[number]])
-    return rewriter.written(model.subgraphs[0].outputs)
+    return rewriter.written()
 
 
 class _Rewriter:
@@ -101,10 +98,10 @@ class _Rewriter:
         self.kinds: dict[str, int] = {}
         self.constants: dict[bytes, int] = {}
 
-    def written(self, outputs: Sequence[int]) -> bytes:
+    def written(self) -> bytes:
         """Return the file."""
         (first,) = self.model.root.tables(_SUBGRAPHS)
-        main = self.network.table(self.main.inputs, outputs) | kept(first, (4,))
+        main = self.network.table(self.main.inputs, self.main.outputs) | kept(first, (4,))
         changed: Table = {
             _CODES: self.codes,
             _SUBGRAPHS: [main, *self.added],

@@ -186,7 +186,13 @@ def shrink_model(
         if check_rewritten(old, found.data) > found.plan.head:
             raise AllocationError("the file takes more than was planned: please report it")
         if before is not None:
-            _check(front, choice, old, found)
+            room = sum(each.bytes for each in found.arena.found.tensors)
+            difference = differing(old, found.data, head=room)
+            if difference is not None:
+                raise AllocationError(
+                    f"in bands gives other results ({difference}): please report it; nothing is"
+                    " written"
+                )
             found = replace(found, before=before, plan=replace(found.plan, head_before=before.head))
     return replace(found, name=Path(source).stem)
 
@@ -213,19 +219,3 @@ def _least_work_within(
         f" {most.work - 1:.1%} more work what is planned alone takes {format_bytes(most.load)}"
         f"{least}: give a larger --arena or another --alignment, or make the input smaller"
     )
-
-
-def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -> None:
-    """Raise `AllocationError` if the two files give different outputs, or, without a plan,
-    different results of any region in bands."""
-    maps = [each.region.result for each in choice.bands]
-    whole, variant = front.variants[""], front.variants[choice.variant]
-    outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
-    shown = in_bands(whole, (), outputs), in_bands(variant, choice.bands, outputs)
-    room = sum(each.bytes for each in found.arena.found.tensors)
-    for one, other in ((old, found.data), shown):
-        difference = differing(one, other, head=room)
-        if difference is not None:
-            raise AllocationError(
-                f"in bands gives other results ({difference}): please report it; nothing is written"
-            )
