@@ -144,7 +144,6 @@ class SourceModel:
         array = self.weights.get(name, value.data)
         if array is None:
             step = self.makers[name]
-            names = [each.name if each else "" for each in step.node.inputs]
             # Of what is not constant, its shape or its type alone can matter.
             given = {
                 each.name: self.constant(each.name)
@@ -152,25 +151,22 @@ class SourceModel:
                 else np.zeros(each.shape, element_type(each))
                 for each in step.node.present
             }
-            array = self.node(step, names, given)[name]
+            array = self.node(step, given)[name]
             if not isinstance(array, np.ndarray):
                 raise ModelError(f"{self.source}: {name!r} is sparse: make it dense to run it")
             self.weights[name] = array
         return array.reshape(value.shape)
 
-    def node(self, step: VisitedNode, names: Sequence[str], given: Arrays) -> Arrays:
-        """Run a node and return its results by name. ``names`` are those of its operands in
-        ``given``, empty for absent ones."""
+    def node(self, step: VisitedNode, given: Arrays) -> Arrays:
+        """Run a node and return its results by name. Operands that are not ``given`` are absent."""
         # Some operators are only loaded with the shapes of their operands, which pieces change.
-        key = (step.node.name, *names, *(each.shape for each in given.values()))
+        key = (step.node.name, *((name, array.shape) for name, array in given.items()))
         made = [value.name for value in step.node.outputs if value]
         if key not in self._evaluators:
-            self._evaluators[key] = self._evaluator(step.node, names, given, made)
+            self._evaluators[key] = self._evaluator(step.node, given, made)
         return dict(zip(made, self._evaluators[key](given), strict=True))
 
-    def _evaluator(
-        self, node: Node, names: Sequence[str], given: Arrays, made: Sequence[str]
-    ) -> Evaluator:
+    def _evaluator(self, node: Node, given: Arrays, made: Sequence[str]) -> Evaluator:
         """Return an evaluator that runs one node alone; raise ModelError for random operators and
         control flow."""
         label = describe(node.kind, node.name)
@@ -178,6 +174,7 @@ class SourceModel:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
         if node.kind in ("If", "Loop", "Scan"):
             raise ModelError(f"{self.source}: {label} depends on operands: make them constants")
+        names = [each.name if each and each.name in given else "" for each in node.inputs]
         # Few outputs may be left out by those who need none of them.
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:

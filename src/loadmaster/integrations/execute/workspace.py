@@ -75,16 +75,13 @@ class Workspace:
 
     def _node(self, step: VisitedNode, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
         """Run a node of an operator that reads these storages, and return its results."""
-        names: list[str] = []
         given: Arrays = {}
         windows = division_of(step.node, step.work.op_class).operands if terms else {}
         for index, value in enumerate(step.node.inputs):
             axes = windows.get(index, ())
             # Operands outside of the reduction, such as a bias, are added at the end of the sum.
             if value is None or (terms and SUMMED not in axes and not terms[2]):
-                names.append("")
                 continue
-            names.append(value.name)
             if value.constant and value.storage not in reads:
                 given[value.name] = self.model.constant(value.name)
             elif (step.work.touched or {}).get(index) == 0:
@@ -100,7 +97,7 @@ class Workspace:
                 others[slice(*terms[:2])] = False
                 behind = (1,) * (len(axes) - axes.index(SUMMED) - 1)
                 given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
-        return self.model.node(step, names, given)
+        return self.model.node(step, given)
 
     def _value(self, value: Value, reader: VisitedNode, reads: Collection[str]) -> Array:
         """Return a value that a node reads: a storage, or the result of a node outside of jobs."""
