@@ -27,10 +27,10 @@ from loadmaster.core.errors import ModelError, missing
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 _PACKAGE = "tflite_micro"
-_ROOM = 2**22
-"""Bytes beside the head in the first arena that is tried."""
-_LARGER = 8
-"""Factor by which an arena that is too small is enlarged, at most twice."""
+_ROOM = 2**28
+"""Bytes beside the head in an arena that is surely large enough; they take memory only where they
+are written."""
+_SEEDS = (1, 2, 3)
 _UNIT = 16
 _REPORT = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
@@ -94,10 +94,10 @@ def measure_each(
     return answers
 
 
-def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3)) -> str | None:
+def differing(old: bytes, new: bytes, head: int) -> str | None:
     """Run two models on random inputs, and return the first output that differs in any bit, or why
     a model does not run; None if all outputs are equal."""
-    found, reason = _ask(_differences, old, new, seeds, head + _ROOM)
+    found, reason = _ask(_differences, old, new, head + _ROOM)
     difference: str | None = found[0] if found else f"TFLM's interpreter cannot run it: {reason}"
     return difference
 
@@ -129,17 +129,17 @@ def main() -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _differences(old: bytes, new: bytes, seeds: Sequence[int], arena: int) -> Iterator[str | None]:
+def _differences(old: bytes, new: bytes, arena: int) -> Iterator[str | None]:
     """Yield the first output of any inference that differs between two models in any bit; None if
     none does."""
     network = parse_model(old).subgraphs[0]
     each = []
     for data in (old, new):
-        interpreter, log, _ = _loaded(data, arena)
+        interpreter, log = _loaded(data, arena)
         if interpreter is None:
             raise RuntimeError(_first_lines(log))
         each.append(interpreter)
-    for seed in seeds:
+    for seed in _SEEDS:
         rng = np.random.default_rng(seed)
         for index, tensor in enumerate(network.inputs):
             entry = network.tensors[tensor]
@@ -172,13 +172,13 @@ def _arenas(
     """Yield the head and the tail of each model's arena in bytes, with ``least`` the smallest arena
     too; or why it cannot be loaded."""
     for front in fronts:
-        interpreter, log, size = _loaded(front + old, arena)
+        interpreter, log = _loaded(front + old, arena)
         if interpreter is None:
             yield _first_lines(log)
             continue
         found = {name: int(text) for name, text in _REPORT.findall(log)}
         if least:
-            found["least"] = _least_arena(front + old, sum(found.values()), size)
+            found["least"] = _least_arena(front + old, sum(found.values()))
         yield found
 
 
@@ -188,17 +188,7 @@ def _first_lines(log: str) -> str:
     return "; ".join(lines[:3]) or "no reason given"
 
 
-def _loaded(data: bytes, arena: int) -> tuple[Any, str, int]:
-    """Load a model in the first arena that is large enough, of up to three sizes; return the
-    interpreter (None if it failed), its output, and the size."""
-    for size in (arena, arena * _LARGER, arena * _LARGER**2):
-        interpreter, log = _try_arena(data, size)
-        if interpreter is not None:
-            break
-    return interpreter, log, size
-
-
-def _try_arena(data: bytes, arena: int) -> tuple[Any, str]:
+def _loaded(data: bytes, arena: int) -> tuple[Any, str]:
     """Load a model in an arena; return the interpreter (None if it failed) and its output."""
     from tflite_micro.python.tflite_micro import runtime
 
@@ -222,14 +212,14 @@ def _fits(data: bytes, arena: int) -> bool:
     kernels crash without memory."""
     child = os.fork()
     if child == 0:
-        os._exit(_try_arena(data, arena)[0] is None)
+        os._exit(_loaded(data, arena)[0] is None)
     return os.waitpid(child, 0)[1] == 0
 
 
-def _least_arena(data: bytes, low: int, high: int) -> int:
-    """Return the smallest arena in bytes, at least ``low`` and at most ``high``. Allocation itself
-    may need more than the memory that remains in use."""
-    sizes = range(-(-low // _UNIT) * _UNIT, high + _UNIT, _UNIT)
+def _least_arena(data: bytes, low: int) -> int:
+    """Return the smallest arena in bytes, at least ``low``. Allocation itself may need more than
+    the memory that remains in use, but not several times as much."""
+    sizes = range(-(-low // _UNIT) * _UNIT, 4 * low + 2**20, _UNIT)
     if _fits(data, sizes[0]):
         return sizes[0]
     return sizes[bisect_left(sizes, True, 0, len(sizes) - 1, key=lambda size: _fits(data, size))]
