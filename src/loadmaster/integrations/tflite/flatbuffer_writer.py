@@ -56,6 +56,15 @@ def kept(table: FlatTable, fields: Iterable[int]) -> dict[int, Field]:
     return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
 
 
+def numbers(table: FlatTable, codes: Mapping[int, str]) -> dict[int, Field]:
+    """Return fields for a new table with the old table's numbers of the types ``codes``."""
+    return {
+        field: Number(code, table.number(field, code))
+        for field, code in codes.items()
+        if table.at(field) is not None
+    }
+
+
 def write_before(old: bytes, root: Table, identifier: bytes) -> bytes:
     """Return the file with a new root: all new parts, then the bytes ``old``."""
     writer = _FlatBufferWriter(identifier)

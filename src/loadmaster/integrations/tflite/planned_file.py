@@ -18,6 +18,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Numbers,
     Table,
     kept,
+    numbers,
     write_before,
 )
 from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
@@ -56,8 +57,7 @@ def file_with(model: TfliteModel, changed: Table, old: bytes) -> bytes:
     ``old``."""
     root = model.root
     same = kept(root, (field for field in range(1, 8) if field not in changed))
-    version = {0: Number("I", root.number(0, "I"))}
-    return write_before(old, {**version, **changed, **same}, IDENTIFIER)
+    return write_before(old, {**numbers(root, {0: "I"}), **changed, **same}, IDENTIFIER)
 
 
 def copied_operator(
@@ -68,12 +68,7 @@ def copied_operator(
 ) -> dict[int, Field]:
     """Return a copy of an operator with its options and other operands."""
     table = operator.table
-    codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
-    fields: dict[int, Field] = {
-        field: Number(code, table.number(field, code))
-        for field, code in codes
-        if table.at(field) is not None
-    }
+    fields = numbers(table, {0: "I", 3: "B", 6: "b", 11: "B"})
     for field, operands in ((1, inputs), (2, outputs), (8, intermediates)):
         if operands:
             fields[field] = Numbers("i", operands)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -74,7 +75,7 @@ def banded_problem(
 
 def _lives(
     model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span], late: bool
-) -> dict[int, list[tuple[int, int]]]:
+) -> Mapping[int, list[tuple[int, int]]]:
     """Return the half-open lifetimes, in half scopes, of a subgraph's tensors in each of its runs.
 
     TFLM counts one lifetime from the first run to the last, but no tensor keeps its contents
@@ -82,21 +83,18 @@ def _lives(
     """
     entry = model.subgraphs[subgraph]
     count = len(entry.operators)
-    # Instants of a run: 0 is its begin, then every operator is one more.
-    born = dict.fromkeys(entry.inputs, 0)
-    last = dict(born)
-    for number, operator in enumerate(entry.operators, 1):
-        born |= dict.fromkeys(operator.outputs, number)
-        last |= dict.fromkeys((*operator.inputs, *operator.outputs), number)
-    last |= dict.fromkeys(entry.outputs, count + 1)
     scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
-    lives: dict[int, list[tuple[int, int]]] = {tensor: [] for tensor in born}
+    lives = defaultdict[int, list[tuple[int, int]]](list)
     for run, (begin, end) in enumerate(runs):
+        born = dict.fromkeys(entry.inputs, begin)
+        last = dict(born)
         # TFLM walks both branches of IF, here the same subgraph; the second walk counts.
-        walk = (2 * run + 1) * count
-        instants = [begin, *scopes[walk : walk + count], end]
+        walk = scopes[(2 * run + 1) * count :][:count]
+        for operator, scope in zip(entry.operators, walk, strict=True):
+            born |= dict.fromkeys(operator.outputs, scope)
+            last |= dict.fromkeys((*operator.inputs, *operator.outputs), scope)
+        last |= dict.fromkeys(entry.outputs, end)
         for tensor, first in born.items():
-            early = late and last[tensor] == count
-            span = 2 * instants[first] + 2, 2 * instants[last[tensor]] + 4 - early
-            lives[tensor].append(span)
+            early = late and last[tensor] == end and tensor not in entry.outputs
+            lives[tensor].append((2 * first + 2, 2 * last[tensor] + 4 - early))
     return lives

@@ -19,6 +19,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Numbers,
     Table,
     kept,
+    numbers,
 )
 from loadmaster.integrations.tflite.planned_file import copied_operator, file_with
 from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
@@ -121,11 +122,7 @@ class _Rewriter:
     def fold(self, op: OperatorEntry, operand: int) -> None:
         """Add a convolution of another operand, with SAME padding."""
         assert op.options is not None
-        options = {
-            number: Number(code, op.options.number(number, code))
-            for number, code in enumerate(_OPTIONS[op.kind])
-            if op.options.at(number) is not None
-        }
+        options = numbers(op.options, dict(enumerate(_OPTIONS[op.kind])))
         copied = copied_operator(op, [operand, *op.inputs[1:]], op.outputs)
         self.network.operators.append(copied | {4: {**options, 0: Number("b", 0)}})
 

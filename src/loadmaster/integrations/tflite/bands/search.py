@@ -128,11 +128,10 @@ class BandSearch:
 
     def _repeated_work(self, bands: Bands, of_row: Sequence[int]) -> int:
         """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
-        region, operators = bands.region, self.chain.subgraph.operators
-        made = {number: operators[number].outputs[0] for number in range(region.first, region.last)}
         return sum(
             of_row[number] * (bands.count * bands.heights[tensor] - self.chain.rows(tensor))
-            for number, tensor in made.items()
+            for number in range(bands.region.first, bands.region.last)
+            for tensor in self.chain.subgraph.operators[number].outputs
         )
 
     def _time(self, chosen: Sequence[Bands]) -> float:
