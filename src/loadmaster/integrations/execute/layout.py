@@ -19,11 +19,9 @@ from loadmaster.workloads.frontends.onnx.rules import ELEMENT_BITS
 from loadmaster.workloads.frontends.onnx.walk import VisitedNode
 from loadmaster.workloads.job import Ranges
 
-Memories = dict[str, Array]
-
 
 class Layout:
-    """Reads and writes the tensors of a plan in its memories.
+    """Reads and writes the tensors of a plan in its memories, which `fill` makes.
 
     If a model's elements are wider than the plan's, memories have ``width`` bytes for each byte of
     the plan, so that addresses scale.
@@ -38,6 +36,7 @@ class Layout:
                 self.parts[tensor.network, tensor.storage, tensor.mini_batch].append(tensor)
         self.width = max(map(self._width, plan.tensors), default=1)
         self._stays: dict[tuple[str, str], list[PlannedAllocation]] = defaultdict(list)
+        self._memories: dict[str, Array] = {}
         self._used = {memory.name: 0 for memory in plan.target.memories}
         for each in plan.allocations:
             self._stays[each.tensor, each.memory].append(each)
@@ -61,11 +60,10 @@ class Layout:
             return None
         return model.turns.get(weight)
 
-    def memories(self, byte: int) -> Memories:
-        """Return memories of the sizes that the plan uses, filled with a byte."""
-        return {
-            name: np.full(size * self.width, byte, np.uint8) for name, size in self._used.items()
-        }
+    def fill(self, byte: int) -> None:
+        """Make new memories of the sizes that the plan uses, filled with a byte."""
+        for name, size in self._used.items():
+            self._memories[name] = np.full(size * self.width, byte, np.uint8)
 
     def view(self, array: Array, tensor: PlannedTensor) -> Array:
         """Return the view of a storage's array with the elements of a tensor. Raises `PlanError` if
@@ -79,29 +77,39 @@ class Layout:
         seen = array.reshape(tensor.shape)
         return seen[tuple(starmap(slice, tensor.ranges))] if tensor.ranges else seen
 
-    def bytes_at(
-        self, memories: Memories, tensor: str, memory: str, start: float, end: float
-    ) -> Array:
+    def bytes_at(self, tensor: str, memory: str, start: float, end: float) -> Array:
         """Return the bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError`
         if the tensor has no address there at that time."""
         for each in self._stays[tensor, memory]:
             if ps(each.start) <= ps(start) and ps(end) <= ps(each.end):
                 first = each.offset * self.width
-                return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
+                last = first + self.tensors[tensor].bytes * self.width
+                return self._memories[memory][first:last]
         raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
 
-    def load(self, data: Array, array: Array, tensor: PlannedTensor, ranges: Ranges = ()) -> None:
-        """Copy a tensor's elements, or those of the box ``ranges``, from its bytes into the array
-        of its storage."""
+    def load(
+        self,
+        array: Array,
+        tensor: PlannedTensor,
+        memory: str,
+        times: tuple[float, float],
+        ranges: Ranges = (),
+    ) -> None:
+        """Copy a tensor's elements, or those of the box ``ranges``, from its bytes in a memory into
+        the array of its storage."""
+        data = self.bytes_at(tensor.name, memory, *times)
         found = np.empty_like(array)
         part = self.view(found, tensor)
         part[...] = data[: part.nbytes].view(part.dtype).reshape(part.shape)
         box = replace(tensor, ranges=ranges or tensor.ranges)
         self.view(array, box)[...] = self.view(found, box)
 
-    def store(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
-        """Copy a tensor's elements from the array of its storage to its bytes, overwriting all of
-        them."""
+    def store(
+        self, array: Array, tensor: PlannedTensor, memory: str, times: tuple[float, float]
+    ) -> None:
+        """Copy a tensor's elements from the array of its storage to its bytes in a memory,
+        overwriting all of them."""
+        data = self.bytes_at(tensor.name, memory, *times)
         found = self.view(array, tensor).tobytes()
         data[: len(found)] = np.frombuffer(found, np.uint8)
         data[len(found) :] = 0xFF

@@ -15,7 +15,7 @@ import numpy as np
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError, PlanError, Violation
 from loadmaster.integrations.execute.execution import Execution, OutputCheck
-from loadmaster.integrations.execute.layout import Layout, Memories
+from loadmaster.integrations.execute.layout import Layout
 from loadmaster.integrations.execute.model import SourceModel, read_model, runtime
 from loadmaster.integrations.execute.workspace import Workspace, unknown
 from loadmaster.planning.against.model import models_of
@@ -164,33 +164,33 @@ class _Executor:
         """Run all jobs and copies in order ``number``. Yields descriptions of the first job with
         wrong results and of wrong outputs, and appends the checks of outputs to ``outputs``."""
         byte, layout, wrong = FILLS[number % len(FILLS)], self.layout, False
-        memories = layout.memories(byte)
+        layout.fill(byte)
         doing = "the plan"
         try:
-            self._provide(memories)
+            self._provide()
             for task in in_order(self._plan, number, self._generator):
                 doing = repr(task.name)
                 if isinstance(task, PlannedJob):
-                    found = self._run_job(task, memories, byte)
+                    found = self._run_job(task, byte)
                     if found and not wrong:
                         wrong = True
                         yield f"job {doing} makes other elements than the whole model: {found}"
                     continue
                 source, destination = (
-                    layout.bytes_at(memories, task.tensor, memory, task.start, task.end)[
+                    layout.bytes_at(task.tensor, memory, task.start, task.end)[
                         : task.bytes * layout.width
                     ]
                     for memory in (task.source, task.destination)
                 )
                 destination[:] = source
-            yield from self._compare(memories, outputs)
+            yield from self._compare(outputs)
         except ModelError:
             raise
         except Exception as error:
             # With a wrong plan an operator may read anything, and fail.
             yield f"{doing} cannot be run: {' '.join(str(error).split())[:300]}"
 
-    def _provide(self, memories: Memories) -> None:
+    def _provide(self) -> None:
         """Store weights and inputs at their first addresses."""
         layout = self.layout
         for tensor in self._plan.tensors:
@@ -201,9 +201,9 @@ class _Executor:
             if array is None:
                 turned = layout.turned(tensor.network, name)
                 array = model.constant(turned.node.result.name if turned else name)
-            layout.store(layout.bytes_at(memories, tensor.name, self._main, 0, 0), array, tensor)
+            layout.store(array, tensor, self._main, (0, 0))
 
-    def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> str:
+    def _run_job(self, job: PlannedJob, byte: int) -> str:
         """Load a job's operands, run its operators, and store its results; return a description of
         the first wrong result, empty if none is wrong."""
         layout, model = self.layout, self._models[job.network]
@@ -213,8 +213,7 @@ class _Executor:
         for operand in job.reads:
             tensor = layout.tensors[operand.tensor]
             array = work.array(tensor.storage, bool(tensor.summed))
-            data = layout.bytes_at(memories, tensor.name, operand.memory, *times)
-            layout.load(data, array, tensor, operand.ranges)
+            layout.load(array, tensor, operand.memory, times, operand.ranges)
         written = [layout.tensors[operand.tensor] for operand in job.writes]
         ends = not any(tensor.summed for tensor in written)
         shape = model.flows[job.operators[0]].shape
@@ -232,9 +231,7 @@ class _Executor:
         found = ""
         for operand, tensor in zip(job.writes, written, strict=True):
             made = work.array(tensor.storage)
-            layout.store(
-                layout.bytes_at(memories, tensor.name, operand.memory, *times), made, tensor
-            )
+            layout.store(made, tensor, operand.memory, times)
             due = whole.get(tensor.storage)
             if not (
                 found
@@ -246,7 +243,7 @@ class _Executor:
                 found = differences(result, due)[2]
         return found
 
-    def _compare(self, memories: Memories, outputs: list[OutputCheck]) -> Iterator[str]:
+    def _compare(self, outputs: list[OutputCheck]) -> Iterator[str]:
         """Compare outputs with the whole model's: append the checks, and yield descriptions of
         wrong outputs."""
         layout, end = self.layout, self._plan.metrics.makespan.value
@@ -261,9 +258,7 @@ class _Executor:
                 parts = layout.parts
                 # A constant output is stored once.
                 for tensor in parts[network, storage, batch] or parts[network, storage, 0]:
-                    layout.load(
-                        layout.bytes_at(memories, tensor.name, self._main, end, end), found, tensor
-                    )
+                    layout.load(found, tensor, self._main, (end, end))
                 difference, tolerance, text = differences(found.reshape(its.shape), its)
                 outputs.append(
                     OutputCheck(
