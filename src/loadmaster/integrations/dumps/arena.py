@@ -113,7 +113,7 @@ def arena_of(
         problem = problem_of(
             columns,
             aliases=_shared_groups(buffers) if shared else (),
-            in_place=np.array(in_place).reshape(-1, 2).astype(int),
+            in_place=in_place,
         )
     except AllocationError as error:
         raise AllocationError(f"{source}: {name}: {error}") from None

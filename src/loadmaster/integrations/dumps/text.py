@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from loadmaster.core.arguments import as_whole
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 
@@ -57,3 +60,15 @@ def whole(digits: str, spot: str, what: str) -> int:
             f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: too large"
         )
     return value
+
+
+def number_in(record: Mapping[str, Any], key: str, spot: str, least: int = 0) -> int:
+    """Return a whole number of a record of a dump, which may be written as text. Raises
+    `AllocationError` with the ``spot`` for anything else, and for numbers below ``least``."""
+    value = record.get(key)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
+        value = int(value)
+    number = as_whole(value)
+    if number is None or not least <= number < WHOLE_LIMIT:
+        raise AllocationError(f"{spot}: {key} is {str(value)[:40]}: the dump is damaged")
+    return number

@@ -11,8 +11,8 @@ operand is possible. The profile has no addresses; the arena's bytes are measure
 from __future__ import annotations
 
 import json
+import math
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ from typing import Any
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError, package
 from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
-from loadmaster.integrations.dumps.text import read_bytes
+from loadmaster.integrations.dumps.text import number_in, read_bytes
 from loadmaster.workloads.graph import width_of
 
 _ALIGNMENT = 256
 """Alignment in bytes of tensor sizes in the block."""
+_MOST_DIMENSIONS = 64
 _KERNEL = "_kernel_time"
 _VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 """Operators whose result is a view of their first operand."""
@@ -110,7 +111,7 @@ def _node(spot: str, name: str, args: object) -> _KernelRun:
             f"{spot}: kernel {name!r} has no memory in it: profile with ONNX Runtime 1.31 or later"
         )
     in_use, allocated = (
-        _whole(spot, args, key)
+        number_in(args, key, spot, -WHOLE_LIMIT)
         for key in ("mem_bytes_requested_in_use", "mem_requested_in_use_delta")
     )
     return _KernelRun(
@@ -122,14 +123,6 @@ def _node(spot: str, name: str, args: object) -> _KernelRun:
     )
 
 
-def _whole(spot: str, args: Mapping[str, Any], key: str) -> int:
-    """Return an integer of the profile; raise AllocationError for anything else."""
-    text = str(args.get(key))
-    if not re.fullmatch(r"-?\d{1,19}", text) or abs(int(text)) >= WHOLE_LIMIT:
-        raise AllocationError(f"{spot}: {key} is {text[:40]}: the profile is damaged")
-    return int(text)
-
-
 def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
     """Return the bytes of results given as `[{"float": [1, 3]}, ...]`."""
     sizes = []
@@ -139,20 +132,18 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
         if (
             kind not in _WIDTHS
             or not isinstance(dims, list)
+            or len(dims) > _MOST_DIMENSIONS
             or not all(type(dim) is int and dim >= 0 for dim in dims)
         ):
             raise AllocationError(
                 f"{spot}: a result is {str(output)[:60]}, not a tensor of numbers: this cannot be"
                 " packed"
             )
-        size = _WIDTHS[kind]
-        for dim in dims:
-            size *= dim
-            if size >= WHOLE_LIMIT:
-                raise AllocationError(
-                    f"{spot}: a result has 2^62 bytes or more: the profile is damaged"
-                )
-        sizes.append(size)
+        sizes.append(_WIDTHS[kind] * math.prod(dims))
+        if sizes[-1] >= WHOLE_LIMIT:
+            raise AllocationError(
+                f"{spot}: a result has 2^62 bytes or more: the profile is damaged"
+            )
     return tuple(sizes)
 
 

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from loadmaster.core.arguments import as_whole
-from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
-from loadmaster.integrations.dumps.text import read_bytes
+from loadmaster.integrations.dumps.text import number_in, read_bytes
 
 _ALIGNMENT = 512
 """Alignment in bytes of blocks of the caching allocator."""
@@ -75,12 +73,11 @@ def read(path: Path) -> list[DumpedArena]:
         streams = _streams(path, device, trace)
         segments = [
             each
-            for each in _records(path, snapshot.get("segments", []), "segments")
+            for each in _records(snapshot.get("segments", []), f"{path}: segments")
             if each.get("device") == device
         ]
-        for stream in sorted(
-            {*streams, *(_number(path, "segment", each, "stream") for each in segments)}
-        ):
+        others = (number_in(each, "stream", f"{path}: segment") for each in segments)
+        for stream in sorted({*streams, *others}):
             mine = [each for each in segments if each["stream"] == stream]
             arenas += _arena(
                 path,
@@ -116,19 +113,18 @@ def _unpickle(path: Path) -> Any:
 def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Stream]:
     """Return the state of each stream after all events of a device's trace."""
     streams: dict[int, _Stream] = {}
-    for number, event in enumerate(_records(path, trace, f"device_traces[{device}]")):
-        spot = f"device_traces[{device}][{number}]"
+    where = f"{path}: device_traces[{device}]"
+    for number, event in enumerate(_records(trace, where)):
+        spot = f"{where}[{number}]"
         action = event.get("action")
         if action not in ("alloc", "free_completed", *_GROWS, *_SHRINKS):
             continue
-        address, size, stream = (
-            _number(path, spot, event, key) for key in ("addr", "size", "stream")
-        )
+        address, size, stream = (number_in(event, key, spot) for key in ("addr", "size", "stream"))
         mine = streams.setdefault(stream, _Stream())
         if action == "alloc":
             if address in mine.live:
                 raise AllocationError(
-                    f"{path}: {spot}: address {address:#x} is given twice: the trace is damaged"
+                    f"{spot}: address {address:#x} is given twice: the trace is damaged"
                 )
             mine.live[address] = DumpedBuffer(f"block {number}", number, number, size, address)
         elif action == "free_completed":
@@ -150,11 +146,10 @@ def _arena(
     the trace."""
     ends = list(stream.live.values())
     for number, segment in enumerate(segments):
-        for block, address in _blocks(path, f"segments[{number}]", segment):
+        for block, address in _blocks(segment, f"{path}: segments[{number}]"):
             if block.get("state") != "inactive" and address not in stream.live:
-                size = _number(
-                    path, "block", block, "requested_size" if "requested_size" in block else "size"
-                )
+                key = "requested_size" if "requested_size" in block else "size"
+                size = number_in(block, key, f"{path}: block")
                 ends.append(DumpedBuffer(f"block at {address:#x}", 0, 0, size, address))
     blocks = stream.blocks + [block._replace(last=max(events - 1, block.first)) for block in ends]
     if not blocks:
@@ -166,39 +161,25 @@ def _arena(
         [block._replace(offset=(block.offset or 0) - lowest) for block in blocks],
         _ALIGNMENT,
     )
-    now = sum(_number(path, "segment", each, "total_size") for each in segments)
+    now = sum(number_in(each, "total_size", f"{path}: segment") for each in segments)
     yield replace(arena, taken=max(now - stream.reserved, 0) + stream.most)
 
 
-def _blocks(
-    path: Path, spot: str, segment: Mapping[str, Any]
-) -> Iterator[tuple[Mapping[str, Any], int]]:
+def _blocks(segment: Mapping[str, Any], spot: str) -> Iterator[tuple[Mapping[str, Any], int]]:
     """Yield the blocks of a segment with their addresses, which older snapshots do not contain."""
-    address = _number(path, spot, segment, "address")
-    for block in _records(path, segment.get("blocks", []), f"{spot}.blocks"):
+    address = number_in(segment, "address", spot)
+    for block in _records(segment.get("blocks", []), f"{spot}.blocks"):
         if "address" in block:
-            address = _number(path, f"{spot}.blocks", block, "address")
+            address = number_in(block, "address", f"{spot}.blocks")
         yield block, address
-        address += _number(path, f"{spot}.blocks", block, "size")
+        address += number_in(block, "size", f"{spot}.blocks")
 
 
-def _records(path: Path, values: object, spot: str) -> list[dict[str, Any]]:
+def _records(values: object, spot: str) -> list[dict[str, Any]]:
     """Return a list of mappings of the snapshot; raise AllocationError if it is none."""
     if not isinstance(values, list):
-        raise AllocationError(f"{path}: {spot} is no list: the snapshot is damaged")
+        raise AllocationError(f"{spot} is no list: the snapshot is damaged")
     for number, value in enumerate(values):
         if not isinstance(value, dict):
-            raise AllocationError(
-                f"{path}: {spot}[{number}] is no mapping: the snapshot is damaged"
-            )
+            raise AllocationError(f"{spot}[{number}] is no mapping: the snapshot is damaged")
     return values
-
-
-def _number(path: Path, spot: str, record: Mapping[str, Any], key: str) -> int:
-    """Return a whole number of a record, at least 0; raise AllocationError for anything else."""
-    value = as_whole(record.get(key))
-    if value is None or not 0 <= value < WHOLE_LIMIT:
-        raise AllocationError(
-            f"{path}: {spot}: {key} is {str(record.get(key))[:40]}: the snapshot is damaged"
-        )
-    return value
