@@ -114,13 +114,13 @@ def _remedies(
         yield Remedy(f"an input of {smaller[0]}", "convert the model with it", head)
     if front is None:
         return
-    probed = bool(arena.scratch.buffers)
+    front = replace(front, probed=bool(arena.scratch.buffers))
     for name in filter(None, front.variants):
-        plain = banded(front, BandChoice((), 0, 1.0, name), probed=probed)
+        plain = banded(front, BandChoice((), 0, 1.0, name))
         yield Remedy(name, "--extra-macs 0%", plain.plan.head)
     known = front.choices[0]
     for share in _WORKS:
-        choice, made = smallest_within(front, share, probed=probed)
+        choice, made = smallest_within(front, share)
         if choice.bands and choice is not known:
             known = choice
             yield Remedy("bands", f"--extra-macs {share:.0%}", made.plan.head, choice.work)

@@ -218,11 +218,11 @@ def _in_place(
     Kernels outside of `_IN_PLACE` and `_VIEWS` may instead have reused a free buffer, so they count
     only if there is none.
     """
-    pairs = []
+    pairs: dict[int, int] = {}
     idle = Counter[int]()
     for instant, (ran, node) in enumerate(nodes):
         for at in (number[name] for name in node.output if name in number):
-            size, mine = buffers[at].size, None
+            size = buffers[at].size
             if ran.allocated == 0 and size and len(ran.sizes) == 1:
                 ending = {
                     other
@@ -232,16 +232,14 @@ def _in_place(
                     and buffers[other].size == size
                 }
                 if ending and (ran.kind in _IN_PLACE or not idle[size]):
-                    mine = min(ending)
-                    pairs.append((mine, at))
+                    pairs[min(ending)] = at
                 elif idle[size]:
                     idle[size] -= 1
-        replaced = dict(pairs)
         for name in {source.get(each, each) for each in (*node.input, *node.output)}:
             if (
                 name in number
                 and buffers[number[name]].last == instant
-                and number[name] not in replaced
+                and number[name] not in pairs
             ):
                 idle[buffers[number[name]].size] += 1
-    return pairs
+    return list(pairs.items())

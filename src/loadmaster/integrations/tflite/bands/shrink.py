@@ -37,13 +37,14 @@ class Front:
 
     ``variants`` are the unchanged network (without a name), and by what was changed the network
     with PADs folded into convolutions, and that in the order of the least load. Choices are planned
-    with ``effort``.
+    with ``effort``, and ``probed`` includes the scratch buffers of TFLM's kernels.
     """
 
     variants: Mapping[str, TfliteModel]
     choices: tuple[BandChoice, ...]
     alignment: int
     effort: Effort = Effort.NORMAL
+    probed: bool = False
 
 
 class NotInBands(ModelError):
@@ -95,12 +96,11 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     return Front(variants, tuple(choices), alignment)
 
 
-def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> ExportedModel:
-    """Write and plan one choice; the result has no name. ``probed``: include the scratch buffers of
-    TFLM's kernels."""
+def banded(front: Front, choice: BandChoice) -> ExportedModel:
+    """Write and plan one choice; the result has no name."""
     model = parse_model(in_bands(front.variants[choice.variant], choice.bands))
     found = lifetimes(model)
-    arena = TensorArena(found, probe(model, found) if probed else UNKNOWN)
+    arena = TensorArena(found, probe(model, found) if front.probed else UNKNOWN)
     problem = banded_problem(model, arena, choice.bands, front.alignment)
     plan = plan_arena(arena, problem, front.effort)
     planned = with_plan(model, plan_entries(found, plan.offsets))
@@ -110,19 +110,17 @@ def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> Exporte
     )
 
 
-def smallest_within(
-    front: Front, extra_work: float, *, probed: bool
-) -> tuple[BandChoice, ExportedModel]:
+def smallest_within(front: Front, extra_work: float) -> tuple[BandChoice, ExportedModel]:
     """Return the choice with the smallest arena within a share of extra work, and its plan.
 
     The arena is the planned head and an estimate of what the bands add to the tail.
     """
     best, *others = (c for c in reversed(front.choices) if c.work <= 1 + extra_work + 1e-9)
-    found = banded(front, best, probed=probed)
+    found = banded(front, best)
     # A head may exceed the choice's load; then another choice may have a smaller arena.
     for choice in others:
         if choice.size < found.plan.head + best.tail:
-            tried = banded(front, choice, probed=probed)
+            tried = banded(front, choice)
             if tried.plan.head + choice.tail <= found.plan.head + best.tail:
                 best, found = choice, tried
     return best, found
@@ -171,18 +169,16 @@ def shrink_model(
                 "in bands is checked by running: install the extra `tflite`, or write it unchecked"
             )
         old = read_file(source)
-        front = front_of(old, alignment)
-        before = measure(old, front.choices[0].load, least=True) if is_installed() else None
+        front = replace(front_of(old, alignment), probed=is_installed())
+        before = measure(old, front.choices[0].load, least=True) if front.probed else None
         if arena is None:
-            choice, found = smallest_within(front, extra_work or 0.0, probed=before is not None)
-            if before is not None:
+            choice, found = smallest_within(front, extra_work or 0.0)
+            if front.probed:
                 found, whole = found.measured(), front.choices[0]
-                if choice is not whole:
-                    plain = banded(front, whole, probed=True).measured()
-                    if plain.least <= found.least:
-                        choice, found = whole, plain
+                plain = found if choice is whole else banded(front, whole).measured()
+                found = plain if plain.least <= found.least else found
         else:
-            choice, found = _least_work_within(front, arena, before)
+            found = _least_work_within(front, arena, before)
         if check_rewritten(old, found.data) > found.plan.head:
             raise AllocationError("the file takes more than was planned: please report it")
         if before is not None:
@@ -197,20 +193,18 @@ def shrink_model(
     return replace(found, name=Path(source).stem)
 
 
-def _least_work_within(
-    front: Front, arena: int, before: ArenaBytes | None
-) -> tuple[BandChoice, ExportedModel]:
-    """Return the choice with the least work that fits into an arena, and its plan. Raises
+def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> ExportedModel:
+    """Return the plan of the choice with the least work that fits into an arena. Raises
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
         # With pointers of 32 bits a band's tail is about half as large.
         tail = 0 if before is None else before.tail + choice.tail // 2
         if choice.load + tail <= arena:
-            found = banded(front, choice, probed=before is not None)
-            found = found if before is None else found.measured()
+            found = banded(front, choice)
+            found = found.measured() if front.probed else found
             if found.least <= arena:
-                return choice, found
+                return found
             reached.append(found.least)
     most = front.choices[-1]
     least = f"; the least that was reached is {format_bytes(min(reached))}" if reached else ""
