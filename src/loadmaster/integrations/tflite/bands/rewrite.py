@@ -29,7 +29,7 @@ from loadmaster.workloads.frontends.tflite.schema import OPERATORS, TYPES
 MOST_JOINED = 10
 """Most operands of TFLM's CONCATENATION."""
 _CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
-_IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
+_OPTION_TYPES = {"IF": 92, "CONCATENATION": 10}
 _OPTIONS = {"CONV_2D": "biibiib", "DEPTHWISE_CONV_2D": "biiibii"}
 """Types of the fields of the options of convolutions."""
 
@@ -143,23 +143,24 @@ class _Rewriter:
             part = network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
             moved = (cut for cut in bands.cuts if cut.moves)
             begins = (network.tensor(self._begin_at(cut.begins[band])) for cut in moved)
-            options = _IF_OPTIONS, {0: number, 1: number}
-            self._add(network, "IF", [true, rows, *begins], part, options)
+            self._add(network, "IF", [true, rows, *begins], part, {0: number, 1: number})
             level.append((part, bands.rows))
         if bands.again:
             begin, left = network.tensor(self._begin_at(bands.again)), bands.rows - bands.again
             rest = self._add_slice(network, part, begin, region.result, left, "rest")
             level[-1] = rest, left
-        while len(level) > MOST_JOINED:
-            joined = []
-            for at in range(0, len(level), MOST_JOINED):
-                group = level[at : at + MOST_JOINED]
+        while len(level) > 1:
+            groups = [level[at : at + MOST_JOINED] for at in range(0, len(level), MOST_JOINED)]
+            level = []
+            for at, group in enumerate(groups):
                 height = sum(rows for _, rows in group)
-                made = network.tensor(self._tensor_like(region.result, height, f"bands {at}"))
-                self._add_concatenation(network, group, made)
-                joined.append((made, height))
-            level = joined
-        self._add_concatenation(network, level, region.result)
+                made = region.result
+                if len(groups) > 1:
+                    name = f"bands {at * MOST_JOINED}"
+                    made = network.tensor(self._tensor_like(region.result, height, name))
+                parts = [tensor for tensor, _ in group]
+                self._add(network, "CONCATENATION", parts, made, {0: Number("i", 1)})
+                level.append((made, height))
 
     def _add_slice(
         self, graph: _NewSubgraph, operand: int, begin: int, tensor: int, rows: int, what: str
@@ -170,13 +171,6 @@ class _Rewriter:
         made = graph.tensor(self._tensor_like(tensor, rows, what))
         self._add(graph, "SLICE", [operand, begin, size], made)
         return made
-
-    def _add_concatenation(
-        self, graph: _NewSubgraph, parts: Sequence[tuple[int, int]], result: int
-    ) -> None:
-        """Add a CONCATENATION of rows, axis 1."""
-        options = _CONCATENATION_OPTIONS, {0: Number("i", 1)}
-        self._add(graph, "CONCATENATION", [tensor for tensor, _ in parts], result, options)
 
     def _subgraph(self, bands: Bands) -> Table:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
@@ -214,9 +208,9 @@ class _Rewriter:
         kind: str,
         inputs: Sequence[int],
         output: int,
-        options: tuple[int, Table] | None = None,
+        options: Table | None = None,
     ) -> None:
-        """Add a new operator; ``options`` holds the number and the fields of its options table."""
+        """Add a new operator; ``options`` are the fields of its options table."""
         if kind not in self.kinds:
             code = OPERATORS.index(kind)
             fields = (0, "b", min(code, 127)), (2, "i", 1), (3, "i", code)
@@ -228,7 +222,7 @@ class _Rewriter:
             2: Numbers("i", [output]),
         }
         if options is not None:
-            operator |= {3: Number("B", options[0]), 4: options[1]}
+            operator |= {3: Number("B", _OPTION_TYPES[kind]), 4: options}
         graph.operators.append(operator)
 
     def _tensor_like(self, tensor: int, rows: int, what: str = "") -> Table:
