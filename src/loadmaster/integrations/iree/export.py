@@ -289,14 +289,15 @@ def _plan_module(
 def _program_dump(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
     """Return the index of the dump of the whole program before packing; None if there is none.
     Dumps of programs that IREE compiles to fold constants precede it."""
+
+    def packs(number: int) -> int:
+        """Return the number of packs in a dump."""
+        return sum("stream.resource.pack" in lines[at] for at in dumps[number].lines)
+
     program = _names(lines, dumps[-1]) if dumps else frozenset()
-    counts = {
-        number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
-        for number, dump in enumerate(dumps)
-        if dump.before and _names(lines, dump) == program
-    }
-    most = max(counts.values(), default=0)
-    return next((number for number, count in counts.items() if count == most > 0), None)
+    before = (n for n, each in enumerate(dumps) if each.before and _names(lines, each) == program)
+    most = max(before, key=packs, default=None)
+    return most if most is not None and packs(most) else None
 
 
 def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:

@@ -67,54 +67,45 @@ def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[P
         If an operation is incomplete, begins at an offset, or has a size that is not constant.
     """
     found: list[Pack] = []
+    slices: list[IreeSlice] = []
     constants: dict[str, int] = {}
-    function, number = "", 0
-    while number < len(lines):
-        line, spot = lines[number], f"{source}:{first_line + number}"
-        if head := function_of(line):
+    function, first, begin = "", 0, None
+    for number, line in enumerate(lines):
+        spot = f"{source}:{first_line + number}"
+        if begin is not None:
+            if match := _SLICE.match(line):
+                slices.append(_slice(match, spot, function, constants))
+                continue
+            if not _END.match(line):
+                break
+            if len(slices) + 1 != int(begin[2]):
+                raise AllocationError(
+                    f"{source}:{first_line + first}: has {len(slices)} slices for {begin[2]}"
+                    " results: the text is not whole"
+                )
+            found.append(Pack(first, number + 1, function, begin[1], tuple(slices)))
+            begin = None
+        elif head := function_of(line):
             function, constants = head[1] or "initializer", {}
         elif constant := CONSTANT.match(line):
             constants[constant[1]] = int(constant[2])
         elif _OPERATION in line and " = " in line:
-            begin = _BEGIN.match(line)
+            first, slices, begin = number, [], _BEGIN.match(line)
             if begin is None or "offset(" in begin[3]:
                 raise AllocationError(
                     f"{spot}: is a {_OPERATION} of a form that is not known: give the output of"
                     " IREE 3.13"
                 )
-            last = _end_of(lines, number, spot)
-            slices = tuple(
-                _slice(lines[at], f"{source}:{first_line + at}", function, constants)
-                for at in range(number + 1, last)
-            )
-            if len(slices) + 1 != int(begin[2]):
-                raise AllocationError(
-                    f"{spot}: has {len(slices)} slices for {begin[2]} results: the text is not"
-                    " whole"
-                )
-            found.append(Pack(number, last + 1, function, begin[1], slices))
-            number = last
-        number += 1
+    if begin is not None:
+        raise AllocationError(
+            f"{source}:{first_line + first}: the {_OPERATION} that begins here has no end: the text"
+            " is cut off"
+        )
     return found
 
 
-def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
-    """Return the number of the line that ends the packing operation begun on line ``begin``; raise
-    AllocationError if there is none."""
-    for number in range(begin + 1, len(lines)):
-        if _END.match(lines[number]):
-            return number
-        if not _SLICE.match(lines[number]):
-            break
-    raise AllocationError(
-        f"{spot}: the {_OPERATION} that begins here has no end: the text is cut off"
-    )
-
-
-def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> IreeSlice:
+def _slice(match: re.Match[str], spot: str, function: str, constants: dict[str, int]) -> IreeSlice:
     """Return the slice that a line describes."""
-    match = _SLICE.match(line)
-    assert match is not None
     first, last = int(match[1]), int(match[2])
     if match[3] not in constants:
         raise AllocationError(
