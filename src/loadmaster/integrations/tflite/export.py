@@ -126,9 +126,9 @@ class ExportedModel:
         """Addresses of the problem's buffers."""
         return addresses_of(self.problem, self.plan.offsets)
 
-    def measured(self) -> ExportedModel:
-        """Measure the file with TFLM's interpreter, and return the model with the measurement.
-        Raises `AllocationError` if the head differs from the plan."""
+    def measured(self, before: ArenaBytes) -> ExportedModel:
+        """Measure the file with TFLM's interpreter, and return the model with the measurement and
+        that of the original file. Raises `AllocationError` if the head differs from the plan."""
         after = measure(self.data, self.plan.head, least=True)
         # Buffers of one kernel, of which the sum is known, may lie apart.
         apart = self.arena.scratch.known and after.head < self.plan.head
@@ -137,7 +137,8 @@ class ExportedModel:
                 f"TFLM's interpreter takes {after.head} bytes, not {self.plan.head} as planned:"
                 " please report it"
             )
-        return replace(self, after=after, plan=replace(self.plan, head=after.head))
+        plan = replace(self.plan, head=after.head, head_before=before.head)
+        return replace(self, before=before, after=after, plan=plan)
 
     @property
     def least(self) -> int:
@@ -187,8 +188,8 @@ def export_model(
             exported = ExportedModel(Path(source).stem, data, plan, arena, problem)
             if arena.scratch.source == "probed":
                 before = measure(model.root.file.data, plan.head_before, least=True)
-                exported = replace(exported.measured(), before=before)
-                plan = replace(exported.plan, head_before=before.head)
+                exported = exported.measured(before)
+                plan = exported.plan
             # TFLM itself places at multiples of 16 bytes: more costs what it costs.
             if plan.head > plan.head_before and alignment == UNIT:
                 raise AllocationError(
@@ -199,7 +200,7 @@ def export_model(
         if scratch is not None:
             raise
         return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
-    return replace(exported, plan=plan)
+    return exported
 
 
 def model_files(

@@ -173,9 +173,9 @@ def shrink_model(
         before = measure(old, front.choices[0].load, least=True) if front.probed else None
         if arena is None:
             choice, found = smallest_within(front, extra_work or 0.0)
-            if front.probed:
-                found, whole = found.measured(), front.choices[0]
-                plain = found if choice is whole else banded(front, whole).measured()
+            if before is not None:
+                found, whole = found.measured(before), front.choices[0]
+                plain = found if choice is whole else banded(front, whole).measured(before)
                 found = plain if plain.least <= found.least else found
         else:
             found = _least_work_within(front, arena, before)
@@ -189,7 +189,6 @@ def shrink_model(
                     f"in bands gives other results ({difference}): please report it; nothing is"
                     " written"
                 )
-            found = replace(found, before=before, plan=replace(found.plan, head_before=before.head))
     return replace(found, name=Path(source).stem)
 
 
@@ -202,7 +201,7 @@ def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> E
         tail = 0 if before is None else before.tail + choice.tail // 2
         if choice.load + tail <= arena:
             found = banded(front, choice)
-            found = found.measured() if front.probed else found
+            found = found if before is None else found.measured(before)
             if found.least <= arena:
                 return found
             reached.append(found.least)
