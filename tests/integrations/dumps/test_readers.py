@@ -355,18 +355,18 @@ def test_files_that_are_not_there_are_refused(planner, tmp_path):
             "xla",
             "offset=0",
             "offset=" + "9" * 5000,
-            r"assignment.txt:\d+: the offset is 9{40}, which",
+            r"assignment.txt:\d+: has the number 9{40}, which",
         ),
         *cases(r"""
             xla | size=4608 | size=9223372036854775808 | \
-            assignment.txt:\d+: the size is 9223372036854775808, which is 2\^62
+            assignment.txt:\d+: has the number 9223372036854775808, which is 2\^62
             xla | (size= | (sze= | assignment.txt:\d+: is no whole line
-            vela | 0x6c00: | 0x8000000000000000: | vela.txt:\d+: the end is 0x8
+            vela | 0x6c00: | 0x8000000000000000: | vela.txt:\d+: has the number 0x8
             vela | Allocation Peak | Allocation | vela.txt:\d+: is no row
             vela | :       27648: | :       99999: | vela.txt:\d+: tensor 'image' has 99999 bytes
             tflm-log | (id=3) | (id=4) | log.txt:5: buffer 4 does not follow
             tflm-log | size=27648 | size=9223372036854775808 | \
-            log.txt:\d+: the size is 9223372036854775808
+            log.txt:\d+: has the number 9223372036854775808
             tflm-log | first_used=0 | frst=0 | log.txt:2: is no whole line
             iree | arith.constant 8192 : index | arith.constant 9223372036854775808 : index | \
             iree.txt:\d+: a slice of 9223372036854775808

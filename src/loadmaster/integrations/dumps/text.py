@@ -47,7 +47,7 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
     return enumerate((line.rstrip("\r") for line in text.split("\n")), 1)
 
 
-def whole(digits: str, spot: str, what: str) -> int:
+def whole(digits: str, spot: str) -> int:
     """Return the integer of a text of digits, hexadecimal after ``0x``. Raises `AllocationError`
     with the ``spot`` for integers from 2^62 on."""
     value = (
@@ -57,7 +57,7 @@ def whole(digits: str, spot: str, what: str) -> int:
     )
     if abs(value) >= WHOLE_LIMIT:
         raise AllocationError(
-            f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: too large"
+            f"{spot}: has the number {digits[:_MOST_DIGITS]}, which is 2^62 or more: too large"
         )
     return value
 

@@ -16,7 +16,6 @@ from loadmaster.integrations.dumps.text import numbered, read_text, whole
 _LINE = re.compile(
     r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)"
 )
-_FIELDS = ("the id", "the size", "the offset", "the first use", "the last use")
 _ALIGNMENT = 16
 
 
@@ -48,9 +47,7 @@ def logged_plans(path: Path) -> list[list[DumpedBuffer]]:
         spot, match = f"{path}:{number}", _LINE.search(line)
         if match is None:
             raise AllocationError(f"{spot}: is no whole line of a buffer: the log is cut off")
-        buffer, size, offset, first, last = (
-            whole(text, spot, what) for text, what in zip(match.groups(), _FIELDS, strict=True)
-        )
+        buffer, size, offset, first, last = (whole(text, spot) for text in match.groups())
         if buffer == 0:
             plans.append([])
         if not plans or buffer != len(plans[-1]):

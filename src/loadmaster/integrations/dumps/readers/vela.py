@@ -50,7 +50,7 @@ def read(path: Path) -> list[DumpedArena]:
                     memory,
                     list(rows.values()),
                     _ALIGNMENT,
-                    stated=whole(peak[1], spot, "the peak"),
+                    stated=whole(peak[1], spot),
                 )
             )
             memory = None
@@ -81,14 +81,9 @@ def _placed_tensor(line: str, spot: str) -> DumpedBuffer:
             f"{spot}: is no row of a tensor: the output is cut off, or of another version of Vela"
         )
     name = row[6].strip()
-    first, last, low, high, size = (
-        whole(text, spot, what) for text, what in zip(row.groups()[:5], _COLUMNS, strict=True)
-    )
+    first, last, low, high, size = (whole(text, spot) for text in row.groups()[:5])
     if high - low < size:
         raise AllocationError(
             f"{spot}: tensor {name!r} has {size} bytes, but its addresses only {high - low}"
         )
     return DumpedBuffer(name, first, last, high - low, low)
-
-
-_COLUMNS = ("the first instant", "the last instant", "the first address", "the end", "the size")

@@ -43,7 +43,7 @@ def read(path: Path) -> list[DumpedArena]:
         if head := _ALLOCATION.match(line):
             seen, packed = True, "preallocated-temp" in head[3]
             if packed:
-                found.append((f"allocation {head[1]}", whole(head[2], spot, "the size"), []))
+                found.append((f"allocation {head[1]}", whole(head[2], spot), []))
         elif line.lstrip().startswith("value:") and seen:
             value = _VALUE.match(line)
             if value is None:
@@ -78,7 +78,7 @@ def _buffer(
             f"{spot}: value {name!r} has no line in {_live_range_path(path).name}: give two files"
             " of one module"
         )
-    size, offset = whole(value[4], spot, "the size"), whole(value[5], spot, "the offset")
+    size, offset = whole(value[4], spot), whole(value[5], spot)
     return DumpedBuffer(name, *lives[name], size, offset, bool(value[1] or value[3]))
 
 
@@ -98,8 +98,8 @@ def _live_ranges(path: Path) -> dict[str, tuple[int, int]]:
                     " version of XLA"
                 )
             found[_key(live[1])] = (
-                whole(live[2], spot, "the first instant"),
-                whole(live[3], spot, "the last instant"),
+                whole(live[2], spot),
+                whole(live[3], spot),
             )
         elif inside and line.strip():
             break
