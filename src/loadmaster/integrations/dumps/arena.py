@@ -137,25 +137,16 @@ def _shared_groups(buffers: Sequence[DumpedBuffer]) -> tuple[tuple[int, ...], ..
     groups: list[list[int]] = []
     for members in at.values():
         carried = {buffers[number].size for number in members if buffers[number].carried}
-        here: list[list[int]] = []
-        for group in _connected_groups(buffers, members):
-            sizes = carried.intersection(buffers[number].size for number in group)
-            related = [
-                other for other in here if sizes.intersection(buffers[n].size for n in other)
-            ]
-            here = [other for other in here if other not in related]
-            here.append(sorted(number for part in (*related, group) for number in part))
-        groups += here
+        # By group the last instant, sizes of carried buffers, and members.
+        here: list[tuple[int, set[int], list[int]]] = []
+        for number in sorted(members, key=lambda number: buffers[number].first):
+            _, first, last, size, *_ = buffers[number]
+            sizes, group, apart = carried & {size}, [number], []
+            for other in here:
+                if other[0] < first and sizes.isdisjoint(other[1]):
+                    apart.append(other)
+                else:
+                    last, sizes, group = max(last, other[0]), sizes | other[1], group + other[2]
+            here = [*apart, (last, sizes, group)]
+        groups += (sorted(group) for *_, group in here)
     return tuple(tuple(group) for group in groups if len(group) > 1)
-
-
-def _connected_groups(buffers: Sequence[DumpedBuffer], members: list[int]) -> list[list[int]]:
-    """Divide ``members`` into groups, each of which is connected in time."""
-    groups: list[list[int]] = []
-    end = -1
-    for number in sorted(members, key=lambda number: buffers[number].first):
-        if buffers[number].first > end:
-            groups.append([])
-        groups[-1].append(number)
-        end = max(end, buffers[number].last)
-    return groups
