@@ -136,17 +136,17 @@ class _Rewriter:
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
         level: list[tuple[int, int]] = []
         for band, start in enumerate(bands.starts):
-            begin = network.tensor(self._begin_at(start))
+            begin = self._begin_at(network, start)
             rows = self._add_slice(
                 network, region.source, begin, region.source, bands.height, f"rows {band}"
             )
             part = network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
             moved = (cut for cut in bands.cuts if cut.moves)
-            begins = (network.tensor(self._begin_at(cut.begins[band])) for cut in moved)
+            begins = (self._begin_at(network, cut.begins[band]) for cut in moved)
             self._add(network, "IF", [true, rows, *begins], part, {0: number, 1: number})
             level.append((part, bands.rows))
         if bands.again:
-            begin, left = network.tensor(self._begin_at(bands.again)), bands.rows - bands.again
+            begin, left = self._begin_at(network, bands.again), bands.rows - bands.again
             rest = self._add_slice(network, part, begin, region.result, left, "rest")
             level[-1] = rest, left
         while len(level) > 1:
@@ -180,9 +180,9 @@ class _Rewriter:
         inputs = [place[region.source]]
         begins: list[int] = []
         for cut in bands.cuts:
-            moving = _tensor("begin", "int32", [4])
-            begins.append(own.tensor(moving if cut.moves else self._begin_at(cut.begins[0])))
-            inputs += begins[-1:] if cut.moves else []
+            if cut.moves:
+                inputs.append(own.tensor(_tensor("begin", "int32", [4])))
+            begins.append(inputs[-1] if cut.moves else self._begin_at(own, cut.begins[0]))
         for number in range(region.first, region.last + 1):
             for cut, begin in zip(bands.cuts, begins, strict=True):
                 if cut.before == number:
@@ -233,9 +233,9 @@ class _Rewriter:
         made = _tensor(name, known.dtype, [1, rows, *known.shape[2:]])
         return made | kept(known.table, (4,))
 
-    def _begin_at(self, row: int) -> Table:
-        """Return the constant with which a SLICE begins at a row."""
-        return self._vector((0, row, 0, 0))
+    def _begin_at(self, graph: _NewSubgraph, row: int) -> int:
+        """Add the constant with which a SLICE begins at a row."""
+        return graph.tensor(self._vector((0, row, 0, 0)))
 
     def _vector(self, values: Sequence[int]) -> Table:
         """Return a constant vector of 32-bit integers."""
