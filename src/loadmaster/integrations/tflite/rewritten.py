@@ -85,7 +85,7 @@ def _fault(where: str, what: str) -> AllocationError:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _NumberedStep:
     """An operator that runs: its place for errors, its operands and results, and the value numbers
     of operands."""
 
@@ -151,7 +151,7 @@ class _NumberedRun:
                 self._branch(operator, read, given, written, where)
                 continue
             entries, results = ([self.entries[at] for at in each] for each in (read, written))
-            made = self._results(_Step(where, operator, entries, given, results))
+            made = self._results(_NumberedStep(where, operator, entries, given, results))
             for place, value in zip(written, made, strict=True):
                 if len(value) and (value == _WRONG).all():
                     raise _fault(where, "computes what nothing in the old file does")
@@ -178,7 +178,7 @@ class _NumberedRun:
         for place, inner in zip(written, subgraph.outputs, strict=True):
             self._write(place, self._read((body, inner), where), where, [(body, inner)])
 
-    def _results(self, step: _Step) -> list[Ints]:
+    def _results(self, step: _NumberedStep) -> list[Ints]:
         """Return an operator's results as value numbers; state and custom operators make new
         results each time."""
         operator, kind, given = step.operator, step.operator.kind, step.given
@@ -237,7 +237,7 @@ class _NumberedRun:
         rows = ((row,) for row in range(_rows(entry)))
         return self._value(entry, (name, entry.shape), rows, new=True)
 
-    def _whole(self, step: _Step, first: int = 0) -> tuple[tuple[int, ...], ...]:
+    def _whole(self, step: _NumberedStep, first: int = 0) -> tuple[tuple[int, ...], ...]:
         """Return the numbers of all rows of operands from the ``first`` on, none of which may be
         wrong."""
         values = step.given[first:]
@@ -245,7 +245,7 @@ class _NumberedRun:
             raise _fault(step.where, "needs rows that are wrong")
         return tuple(tuple(value.tolist()) for value in values)
 
-    def _moved_rows(self, step: _Step) -> Ints | None:
+    def _moved_rows(self, step: _NumberedStep) -> Ints | None:
         """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
         operator, given, result = step.operator, step.given, step.results[0]
         moved, options = np.empty(0, dtype=np.int64), operator.options
@@ -264,7 +264,7 @@ class _NumberedRun:
         fits = len(result.shape) == 4 and len(moved) == _rows(result)
         return moved if fits and self._is_of(moved, result) else None
 
-    def _padded(self, step: _Step, pads: Sequence[int]) -> Ints:
+    def _padded(self, step: _NumberedStep, pads: Sequence[int]) -> Ints:
         """Return the result of PAD: rows with columns beside them, and rows of padding (None)."""
         image, result = step.entries[0], step.results[0]
         top, bottom, left, right = pads[2:6]
@@ -277,7 +277,7 @@ class _NumberedRun:
         key = (step.operator.kind, value, left, self._whole(step, 2))
         return self._value(result, key, ((row,) for row in rows))
 
-    def _window(self, step: _Step) -> Ints:
+    def _window(self, step: _NumberedStep) -> Ints:
         """Return the result of a convolution or pool. Each tap of a row reads a row of the operand,
         or padding (None)."""
         operator, entries, result, where = step.operator, step.entries, step.results[0], step.where
