@@ -32,7 +32,8 @@ def in_place_pairs(
             if (
                 source is not results[0]
                 and source.lifetime[1] == index
-                and _have_same_form(source, results[0])
+                and not source.const
+                and _form_of(source) == _form_of(results[0])
             ):
                 pairs.append((operand, own[id(results[0])]))
     return pairs
@@ -60,13 +61,6 @@ def _operands(node: torch.fx.Node, own: Mapping[int, int]) -> Iterator[int]:
                 yield own[id(specs[0])]
 
 
-def _have_same_form(one: Any, other: Any) -> bool:
-    """Whether two tensors have the same type, shape and order of dimensions, and the first is no
-    constant."""
-    return bool(
-        one.dtype == other.dtype
-        and tuple(one.shape) == tuple(other.shape)
-        and tuple(one.dim_order) == tuple(other.dim_order)
-        and not one.const
-        and one.shape_dynamism == other.shape_dynamism
-    )
+def _form_of(spec: Any) -> tuple[Any, ...]:
+    """Return a tensor's type, shape and order of dimensions."""
+    return spec.dtype, tuple(spec.shape), tuple(spec.dim_order), spec.shape_dynamism

@@ -144,14 +144,8 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
         for subgraph in subgraphs:  # the most of each arena
             sizes |= Counter(dict(enumerate(subgraph.meta.get("non_const_buffer_sizes", ()))))
         if sizes:
-            last = max(
-                (
-                    spec.lifetime[1]
-                    for spec in get_node_tensor_specs(node)
-                    if spec.lifetime[1] is not None
-                ),
-                default=index,
-            )
+            ends = (spec.lifetime[1] for spec in get_node_tensor_specs(node))
+            last = max((end for end in ends if end is not None), default=index)
             own = Held(index, max(index, last) + 1, sizes, subgraphs)
             shared = [each for each in held if not own.is_apart(each)]
             held = [each for each in held if own.is_apart(each)]
