@@ -13,14 +13,13 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Deadline, Progress, no_progress
-from loadmaster.core.task_graph import task_graph
+from loadmaster.core.task_graph import task_graph, upward_rank
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.base import JobAnalysis, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
-from loadmaster.mapping.local_search import SearchState, late_acceptance, reordered, upward_rank
 from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.search_groups import MappedGroup, assemble
 
@@ -42,20 +41,20 @@ _Start = tuple[Floats, Mask, bool]
 
 
 def _search(
-    problem: _DispatchProblem,
-    samples: int | None,
-    seed: int,
-    deadline: Deadline,
-    progress: Progress,
-) -> SearchState[_Start, _Attempt]:
+    problem: _DispatchProblem, samples: int | None, seed: int, deadline: Deadline, report: Progress
+) -> tuple[list[tuple[int, _Attempt]], int, bool]:
     """Make late jobs as little late as possible, weighted, and then the score of the group small,
-    and then the makespan.
+    and then the makespan; return each new best with the evaluations until then, all evaluations,
+    and whether the search was interrupted.
 
     List schedules come first: by the longest path to the end, by the earliest due date, and, where
     energy counts, on frugal cores only. From the best of them a local search changes priorities, or
     the cores that few jobs may run on, or whether idle cores wait for jobs of higher priority that
     are released soon. Else an idle core takes the ready job of highest priority that would finish
     first there. Times are whole picoseconds.
+
+    The local search is late acceptance hill climbing (Burke and Bykov, 2017): a neighbour is
+    accepted if it is as good as the current schedule or as that of some steps ago.
     """
     spending = _SPENDING if problem.group.weights[1] else (np.inf,)
     starts = [
@@ -67,23 +66,25 @@ def _search(
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
-
-    def report(walk: SearchState[_Start, _Attempt]) -> None:
-        """Report the share of the time or of the samples that is spent."""
-        progress("mapping", max(deadline.spent(), walk.evaluations / samples if samples else 0.0))
-
-    walk = SearchState(start, found, len(starts))
-    late_acceptance(
-        walk,
-        lambda start: problem.neighbour(*start, generator),
-        lambda start: problem.evaluate(*start),
-        lambda found: found.value,
-        memory=_MEMORY,
-        samples=samples,
-        expired=deadline.passed,
-        progress=report,
-    )
-    return walk
+    evaluations, past = len(starts), [found.value] * _MEMORY
+    improvements = [(evaluations, found)]
+    try:
+        while samples is None or evaluations < samples:
+            if deadline.passed():
+                return improvements, evaluations, True
+            neighbour = problem.neighbour(*start, generator)
+            attempt = problem.evaluate(*neighbour)
+            evaluations += 1
+            at = evaluations % _MEMORY
+            if attempt.value <= max(found.value, past[at]):
+                start, found = neighbour, attempt
+            past[at] = found.value
+            if found.value < improvements[-1][1].value:
+                improvements.append((evaluations, found))
+            report("mapping", max(deadline.spent(), evaluations / samples if samples else 0.0))
+    except KeyboardInterrupt:
+        return improvements, evaluations, True
+    return improvements, evaluations, False
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +186,7 @@ class _DispatchProblem:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
         waits ^= self.may_wait and generator.random() < 0.1
         if self.group.cores == 1 or generator.random() < 0.5:
-            return reordered(priority, generator), allowed, waits
+            return _reordered(priority, generator), allowed, waits
         allowed = allowed.copy()
         for job in generator.integers(0, self.group.jobs, generator.integers(1, 4)).tolist():
             cores = np.flatnonzero(self.group.allowed[job])
@@ -193,6 +194,15 @@ class _DispatchProblem:
             if generator.random() < 0.7:
                 allowed[job] = np.arange(self.group.cores) == generator.choice(cores)
         return priority, allowed, waits
+
+
+def _reordered(priority: Floats, generator: np.random.Generator) -> Floats:
+    """Give one, two or three jobs other places in the order of priorities; new priorities are
+    places in it, negated."""
+    order = np.argsort(-priority, kind="stable")
+    for job in generator.integers(0, len(order), generator.integers(1, 4)).tolist():
+        order = np.insert(order[order != job], generator.integers(0, len(order)), job)
+    return -np.argsort(order).astype(np.float64)
 
 
 def _durations(group: Group) -> tuple[Ints, int]:
@@ -249,9 +259,8 @@ def map_dependent_jobs(
     require_objective(objective)
     if strategy not in ("auto", "list"):
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
-    budget = Effort.of(effort, MappingError)
     options = MapOptions(
-        strategy, allocator, None, samples, time_limit, None, {}, seed, 1, budget, progress
+        strategy, allocator, samples=samples, time_limit=time_limit, seed=seed, effort=effort
     )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
@@ -261,10 +270,13 @@ def map_dependent_jobs(
     problem = _DispatchProblem(group, tuple(after), *times)
     began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
-        samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))
+        samples = options.budget.share(max(100, min(5_000, 500_000 // group.jobs)))
     deadline = Deadline.within(time_limit)
-    walk = _search(problem, samples, seed, deadline, progress or no_progress)
-    best, makespan = walk.best, walk.best.value[2]
+    improvements, evaluations, interrupted = _search(
+        problem, samples, seed, deadline, progress or no_progress
+    )
+    best = improvements[-1][1]
+    late, _, makespan = best.value
     by_start = np.lexsort((np.arange(group.jobs), best.start))
     queues = queues_of(best.core, by_start, group.cores)
     # No less than jobs take that do not wait, and than the longest chain.
@@ -280,13 +292,13 @@ def map_dependent_jobs(
         makespan,
         is_proven(makespan, bound.makespan),
         bound,
-        walk.evaluations,
-        tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements),
-        walk.interrupted,
+        evaluations,
+        tuple((number, found.value[1]) for number, found in improvements),
+        interrupted,
     )
     found = assemble(analysis, objective, options, [mapped], began)
     # The bounds do not know whether other schedules are less late.
-    return replace(found, status="feasible") if best.value[0] else found
+    return replace(found, status="feasible") if late else found
 
 
 def _per_job(name: str, count: int, values: Iterable[float] | None, usual: float) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -95,10 +96,10 @@ def map_jobs(
         samples,
         time_limit,
         warm_start,
-        settings or {},
+        settings,
         seed,
         threads,
-        Effort.of(effort, MappingError),
+        effort,
         progress,
     )
     return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
@@ -109,26 +110,15 @@ def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,
     objectives: Sequence[str] = ("makespan", "energy"),
-    *,
-    strategy: str = "auto",
-    allocator: str = "demand",
-    group_size: int | None = None,
-    samples: int | None = None,
-    time_limit: float | None = None,
-    warm_start: WarmStart | None = None,
-    settings: Mapping[str, float] | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    effort: Effort | str = Effort.NORMAL,
-    progress: Progress | None = None,
+    **options: Any,
 ) -> tuple[JobMapping, ...]:
     """Return a Pareto front of mappings for two objectives, the best of the first objective first.
 
     Minimises makespan^a energy^b for several a and b from those of the first objective to those of
     the second, each started from the last; ``time_limit`` is for all of them together, the other
-    options of :func:`map_jobs` are for each. ``value``, ``lower_bound``, ``gap`` and ``status`` of
-    a mapping are those of its makespan; no mapping has less energy than the last of a front that
-    ends in energy.
+    ``options``, those of :func:`map_jobs`, are for each. ``value``, ``lower_bound``, ``gap`` and
+    ``status`` of a mapping are those of its makespan; no mapping has less energy than the last of a
+    front that ends in energy.
 
     Raises
     ------
@@ -145,28 +135,18 @@ def pareto_front(
             f"objectives {objectives[0]} and {objectives[1]} are best at the same mappings: give"
             " two that are not"
         )
-    options = MapOptions(
-        strategy,
-        allocator,
-        group_size,
-        samples,
-        None if time_limit is None else time_limit / _FRONT,
-        warm_start,
-        settings or {},
-        seed,
-        threads,
-        Effort.of(effort, MappingError),
-        progress,
-    )
+    each = validate_arguments(MappingError)(MapOptions)(**options)
+    if each.time_limit is not None:
+        each = replace(each, time_limit=each.time_limit / _FRONT)
     found: list[JobMapping] = []
     for share in np.linspace(0.0, 1.0, _FRONT):
         time_weight, energy_weight = ((1 - share) * first + share * second).tolist()
         found.append(
-            map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), options)
+            map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), each)
         )
-        options = replace(options, warm_start=warm_start_of(found[-1]))
+        each = replace(each, warm_start=warm_start_of(found[-1]))
     front: list[JobMapping] = []
-    for mapping in sorted(found, key=lambda each: _values(each, objectives)):
+    for mapping in sorted(found, key=lambda mapping: _values(mapping, objectives)):
         if not front or _values(mapping, objectives)[1] < _values(front[-1], objectives)[1]:
             front.append(mapping)
     return tuple(front)

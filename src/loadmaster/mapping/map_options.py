@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from loadmaster.core.arguments import require_known
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
@@ -20,35 +18,33 @@ class MapOptions:
     """The options of :func:`~loadmaster.mapping.map_jobs.map_jobs`; raises `MappingError` for one
     that is out of range."""
 
-    strategy: str
-    allocator: str
-    group_size: int | None
-    samples: int | None
-    time_limit: float | None
-    warm_start: WarmStart | None
-    settings: Mapping[str, float]
-    seed: int
-    threads: int
-    effort: Effort
-    progress: Progress | None
+    strategy: str = "auto"
+    allocator: str = "demand"
+    group_size: int | None = None
+    samples: int | None = None
+    time_limit: float | None = None
+    warm_start: WarmStart | None = None
+    settings: Mapping[str, float] | None = None
+    seed: int = 0
+    threads: int = 1
+    effort: Effort | str = Effort.NORMAL
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         """Raise MappingError for options out of range."""
-        for name, value in (
-            ("group size", self.group_size),
-            ("samples", self.samples),
-            ("threads", self.threads),
-        ):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
-            ):
-                raise MappingError(f"{name} {value!r}: give a whole number of at least 1")
+        counts = {"group size": self.group_size, "samples": self.samples, "threads": self.threads}
+        for name, value in counts.items():
+            if value is not None and value < 1:
+                raise MappingError(f"{name} {value}: give a whole number of at least 1")
         if self.time_limit is not None and not self.time_limit >= 0:
             raise MappingError(
                 f"time limit {self.time_limit!r}: give a number of seconds of at least 0"
             )
-        if self.seed < 0:
-            raise MappingError(f"seed {self.seed}: give a whole number of at least 0")
+
+    @property
+    def budget(self) -> Effort:
+        """The budgets that the effort stands for."""
+        return Effort.of(self.effort, MappingError)
 
 
 def require_objective(objective: str) -> None:

@@ -68,7 +68,7 @@ def map_in_groups(
         genome = None if warm is None else (warm[0][rows], warm[1][rows])
         samples = options.samples
         if samples is None and options.time_limit is None:
-            samples = options.effort.share(chosen.samples(group))
+            samples = options.budget.share(chosen.samples(group))
         if interrupted:
             samples = 1
         within = deadline.part(1 / (len(begins) - number))
@@ -81,7 +81,7 @@ def map_in_groups(
             samples=samples,
             deadline=within.part(1 - _PROOF),
             warm_start=genome,
-            settings=options.settings,
+            settings=options.settings or {},
             progress=part_of(options.progress or no_progress, stage, number, len(begins)),
         )
         if parts and genome is None:

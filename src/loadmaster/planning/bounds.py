@@ -11,10 +11,10 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows, grouped_sums
 from loadmaster.core.linear_program import LinearProgram
+from loadmaster.core.task_graph import upward_rank
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.base import JobTable, link_seconds, whole_picoseconds
-from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.targets.hardware import Memory, Target

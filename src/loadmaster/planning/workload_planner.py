@@ -14,9 +14,9 @@ import numpy as np
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline, Interrupts, Progress, no_progress
+from loadmaster.core.task_graph import upward_rank
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.base import JobTable
-from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.addresses import Addresses
 from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.decisions import Bounds, Score, Solution
