@@ -343,7 +343,7 @@ def test_what_is_written_for_names_with_spaces_and_quotes_is_read(times, tmp_pat
 
 
 def test_names_with_spaces_are_in_quotes(tmp_path):
-    names = [replace(STEPS.tensors[0], name="x in"), replace(STEPS.tensors[1], name='é,"y"')]
+    names = [STEPS.tensors[0]._replace(name="x in"), STEPS.tensors[1]._replace(name='é,"y"')]
     steps = replace(STEPS, tensors=tuple(names))
     file = tmp_path / "times.csv"
     file.write_text(

@@ -401,7 +401,7 @@ def test_divisions_that_do_not_hold_are_found():
         return replace(
             pieces,
             tensors=tuple(
-                replace(x, bytes=size) for x, size in zip(pieces.tensors, bytes_, strict=True)
+                x._replace(bytes=size) for x, size in zip(pieces.tensors, bytes_, strict=True)
             ),
         )
 

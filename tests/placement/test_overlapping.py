@@ -13,7 +13,7 @@ from tests.support.sequences import even, holds, random_sequence, replayed, trai
 
 import loadmaster as lm
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.core.errors import CapacityError
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.bound import _least, lower_bound
@@ -190,12 +190,6 @@ def test_the_same_answer_every_time_and_a_deadline_returns_an_answer():
     assert hurried.interrupted
     assert (fast_bytes(sequence, hurried.placement) <= limits).all()
     assert hurried.lower_bound <= first.lower_bound
-
-
-def test_limits_that_make_no_sense_are_refused():
-    sequence = training(3, in_place=True, bandwidth=8.0)
-    with pytest.raises(PlacementError, match="limits: give 6 whole numbers"):
-        place_overlapping(sequence, np.zeros(5, dtype=np.int64))
 
 
 # Windows of copies, against the obvious loops.

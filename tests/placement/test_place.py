@@ -301,7 +301,7 @@ def test_an_unknown_gap_is_null_in_json():
         (
             {
                 "alignment": 2**39,
-                "tensors": (replace(step().tensors[0], bytes=2**62 - 100), *step().tensors[1:]),
+                "tensors": (step().tensors[0]._replace(bytes=2**62 - 100), *step().tensors[1:]),
             },
             "padded to the alignment",
         ),

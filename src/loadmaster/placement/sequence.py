@@ -15,9 +15,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +54,7 @@ class StoredKind(StrEnum):
     writes it first to the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """One storage of ``bytes`` bytes."""
 
     name: str
@@ -79,8 +79,7 @@ class KernelOperand:
     slow_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
+class Algorithm(NamedTuple):
     """One way to compute a kernel: ``seconds`` of arithmetic, and ``workspace`` bytes of fast
     memory while it runs."""
 
@@ -163,22 +162,18 @@ class KernelSequence:
     notes: tuple[str, ...] = ()
     costs: tuple[Provenance, ...] = ()
     page: int = 0
-    _uses: list[list[tuple[int, KernelOperand]]] = field(
-        init=False, repr=False, compare=False, default_factory=list
-    )
 
     def __post_init__(self) -> None:
         check(self)
+
+    @cached_property
+    def uses(self) -> list[list[tuple[int, KernelOperand]]]:
+        """The uses of each tensor in order, as pairs of kernel number and operand."""
         uses: list[list[tuple[int, KernelOperand]]] = [[] for _ in self.tensors]
         for k, kernel in enumerate(self.kernels):
             for operand in kernel.operands:
                 uses[operand.tensor].append((k, operand))
-        object.__setattr__(self, "_uses", uses)
-
-    @property
-    def uses(self) -> list[list[tuple[int, KernelOperand]]]:
-        """The uses of each tensor in order, as pairs of kernel number and operand."""
-        return self._uses
+        return uses
 
     @cached_property
     def lifetimes(self) -> Ints:

@@ -75,9 +75,8 @@ def sequence_to_text(sequence: KernelSequence) -> str:
     head |= {"page": sequence.page} if sequence.page else {}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
     head |= {"costs": [[str(part.label), part.source, part.count] for part in sequence.costs]}
-    tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
     return lines_of(
-        head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in sequence.kernels]
+        head, tensors=sequence.tensors, kernels=list(map(_kernel_record, sequence.kernels))
     )
 
 
@@ -101,7 +100,7 @@ def _kernel_record(kernel: Kernel) -> dict[str, Any]:
         [o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)]
         for o in kernel.operands
     ]
-    record["algorithms"] = [[a.name, a.seconds, a.workspace] for a in kernel.algorithms]
+    record["algorithms"] = kernel.algorithms
     if kernel.measured is not None:
         record["measured"] = [[_finite(seconds) for seconds in row] for row in kernel.measured]
     return record
@@ -183,10 +182,14 @@ def object_in(text: str, name: str) -> dict[str, Any]:
 def _model() -> Any:
     """Make the schema of the file; :func:`loadmaster.placement.sequence.check` finds values that
     contradict each other."""
-    from pydantic import BaseModel, ConfigDict, Field
+    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
     whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
     seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+    # Null is what is infinite.
+    or_infinite = Annotated[
+        seconds | None, AfterValidator(lambda value: math.inf if value is None else value)
+    ]
     rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
     text = Annotated[str, Field(strict=True, max_length=2**16)]
 
@@ -209,9 +212,9 @@ def _model() -> Any:
 
         name: text
         kind: text
-        operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, seconds | None]]
+        operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, or_infinite]]
         algorithms: list[tuple[text, seconds, whole]]
-        measured: list[list[seconds | None]] | None = None
+        measured: tuple[tuple[or_infinite, ...], ...] | None = None
 
     class SequenceRecord(Record):
         """The file: a sequence of kernels, its tensors and its link."""
@@ -222,7 +225,7 @@ def _model() -> Any:
         alignment: whole
         page: whole = 0
         link: LinkRecord
-        notes: list[text]
+        notes: tuple[text, ...]
         costs: Annotated[list[tuple[Label, text, whole]], Field(default_factory=list)]
         tensors: list[tuple[text, whole, StoredKind]]
         kernels: list[KernelRecord]
@@ -233,36 +236,22 @@ def _model() -> Any:
 def _sequence_from(file: Any) -> KernelSequence:
     """Return the sequence that a checked file describes."""
 
-    def or_infinite(seconds: float | None) -> float:
-        """Return seconds; infinity for None."""
-        return math.inf if seconds is None else seconds
-
     def kernel(record: Any) -> Kernel:
-        """Return the kernel of a record; null times become infinite."""
+        """Return the kernel of a record."""
         operands = tuple(
-            KernelOperand(t, "r" in use, "w" in use, fast, or_infinite(slow))
+            KernelOperand(t, "r" in use, "w" in use, fast, slow)
             for t, use, fast, slow in record.operands
         )
-        measured = (
-            None
-            if record.measured is None
-            else tuple(tuple(map(or_infinite, row)) for row in record.measured)
-        )
-        return Kernel(
-            record.name,
-            record.kind,
-            operands,
-            tuple(Algorithm(*a) for a in record.algorithms),
-            measured,
-        )
+        algorithms = tuple(Algorithm(*each) for each in record.algorithms)
+        return Kernel(record.name, record.kind, operands, algorithms, record.measured)
 
     return KernelSequence(
         name=file.name,
         tensors=tuple(StoredTensor(*tensor) for tensor in file.tensors),
-        kernels=tuple(kernel(record) for record in file.kernels),
+        kernels=tuple(map(kernel, file.kernels)),
         link=CopyLink(**file.link.model_dump()),
         alignment=file.alignment,
         page=file.page,
-        notes=tuple(file.notes),
+        notes=file.notes,
         costs=tuple(Provenance(*part) for part in file.costs),
     )

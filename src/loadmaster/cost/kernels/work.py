@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -28,8 +28,7 @@ from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """The least bytes that a kernel moves of an operand, with its role in a loop nest and the
     nest's number (-1: in none)."""
 
@@ -38,8 +37,7 @@ class Amount:
     nest: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class UsedTensor:
+class UsedTensor(NamedTuple):
     """A kernel's use of a tensor, by number; None where it does not read, or does not write, the
     tensor.
 
@@ -109,19 +107,11 @@ def write_work(work: SequenceWork, path: Path) -> Path:
 def work_to_text(work: SequenceWork) -> str:
     """Return the work as JSON text, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": work.name, "notes": list(work.notes)}
-    tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in work.tensors]
-    return lines_of(
-        head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in work.kernels]
-    )
+    return lines_of(head, tensors=work.tensors, kernels=list(map(_kernel_record, work.kernels)))
 
 
 def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
     """Return a kernel's work as JSON; nests without fields that have the default."""
-
-    def amount(given: Amount | None) -> list[Any] | None:
-        """Return the bytes of an access as JSON; None without an access."""
-        return None if given is None else [given.bytes, str(given.role), given.nest]
-
     nests = [
         {name: value for name, plain in _PLAIN.items() if (value := getattr(nest, name)) != plain}
         for nest in kernel.nests
@@ -129,7 +119,7 @@ def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
     return {
         **{name: getattr(kernel, name) for name in ("name", "kind", "elements", "bits", "outputs")},
         "nests": nests,
-        "operands": [[use.tensor, amount(use.read), amount(use.write)] for use in kernel.operands],
+        "operands": kernel.operands,
     }
 
 

@@ -577,7 +577,7 @@ class History:
         for step in self._used_steps:
             pairs = zip(sequence.kernels, self._seconds_in(step, traced).tolist(), strict=True)
             kernels = tuple(
-                replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=seconds),))
+                replace(kernel, algorithms=(kernel.algorithms[0]._replace(seconds=seconds),))
                 for kernel, seconds in pairs
             )
             as_then = replace(sequence, kernels=kernels, link=self._link_of_step(step.copies))

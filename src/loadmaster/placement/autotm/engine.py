@@ -40,7 +40,6 @@ from loadmaster.placement.autotm.program import TOLD_APART, PlacementProgram, Sh
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
-    checked_limits,
     least_workspace,
     placed_paths,
     sequence_arrays,
@@ -157,7 +156,7 @@ def place_by_program(
         For limits that make no sense.
     """
     report = progress or no_progress
-    limits = np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT)
+    limits = np.minimum(limits, WHOLE_LIMIT)
     arrays, moves = sequence_arrays(sequence, limits), mode is not Mode.STATIC
     link = sequence.link if mode is Mode.ASYNC else None
     search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, 0.0, seed, effort)

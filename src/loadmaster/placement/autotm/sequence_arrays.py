@@ -26,7 +26,6 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Bits, Floats, Ints, Mask
-from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 
 TensorPaths = _native.TensorPaths
@@ -135,22 +134,6 @@ class SequenceArrays:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         arrays = {name: array for name, array in given.items() if name not in own}
         return _native.PlacementProblem(to_fast=to_fast, to_slow=to_slow, **arrays)
-
-
-def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
-    """The limits as an array; `PlacementError` unless there is a whole number of at least 0 for
-    each kernel."""
-    limits = np.asarray(limits)
-    if (
-        limits.shape != (len(sequence.kernels),)
-        or not np.issubdtype(limits.dtype, np.integer)
-        or (limits < 0).any()
-    ):
-        raise PlacementError(
-            f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel,"
-            " none below 0"
-        )
-    return limits
 
 
 def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.registry import Registry
 
@@ -54,12 +53,4 @@ def baseline(name: str, sequence: KernelSequence, limits: Ints) -> BaselineResul
     PlacementError
         If there is no baseline of that name, or the machine cannot have it.
     """
-    require_known("baseline", name, baseline_names(), PlacementError)
-    if limits.shape != (len(sequence.kernels),):
-        raise PlacementError(
-            f"limits have shape {limits.shape}: give one for each of the {len(sequence.kernels)}"
-            " kernels"
-        )
-    return (PLACING if name in PLACING.names else IN_HARDWARE).find(name)(
-        sequence, limits.astype("int64", copy=False)
-    )
+    return (IN_HARDWARE if name in IN_HARDWARE.names else PLACING).find(name)(sequence, limits)
