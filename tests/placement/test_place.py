@@ -22,7 +22,7 @@ from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.placement.answer import CurvePoint
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
-from loadmaster.placement.decisions import all_slow, blocks_of
+from loadmaster.placement.decisions import TensorPlacement, blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place, solve
 from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
@@ -136,7 +136,9 @@ def test_the_same_seed_gives_the_same_answer():
 def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch):
     sequence = random_sequence(5, kernels=20, tensors=14)
     limit = int(sequence.peak_bytes * 0.45)
-    slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
+    slow = PlacementSolution(
+        TensorPlacement((), (), (0,) * 20), sequence.seconds(in_slow=True), 0.0, np.zeros(20)
+    )
     monkeypatch.setattr("loadmaster.placement.place.place_by_program", lambda *_, **__: slow)
     tried = []
     blocks, addresses = blocks_of, _Placer._addresses
@@ -381,7 +383,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(monkeypat
 
     def placed(_, limits, *__, **___):
         asked.append(limits.tolist())
-        return PlacementSolution(all_slow(sequence), 1.0, 1.0, np.zeros(5))
+        return PlacementSolution(TensorPlacement((), (), (0,) * 5), 1.0, 1.0, np.zeros(5))
 
     monkeypatch.setattr("loadmaster.placement.place.place_by_program", placed)
     monkeypatch.setattr("loadmaster.placement.place.tops", lambda *_: np.full(5, 10 * limit))

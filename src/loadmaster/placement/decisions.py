@@ -100,11 +100,6 @@ def all_fast(sequence: KernelSequence) -> TensorPlacement:
     return TensorPlacement(stays, (), (0,) * len(sequence.kernels))
 
 
-def all_slow(sequence: KernelSequence) -> TensorPlacement:
-    """Place every tensor in the slow memory."""
-    return TensorPlacement((), (), (0,) * len(sequence.kernels))
-
-
 def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> list[list[bool]]:
     """Return, by kernel and operand, whether the operand is used in the slow memory. O(operands x
     stays of one tensor)."""

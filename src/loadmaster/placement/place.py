@@ -110,7 +110,8 @@ def place(
     PlacementError
         If the strategy cannot handle the mode or the sequence.
     """
-    chosen = _checked_mode(mode)
+    require_known("mode", mode, Mode, PlacementError)
+    chosen = Mode(mode)
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
     _check_arguments(fast, strategy, gap, time_limit)
@@ -277,8 +278,8 @@ class _Placer:
             if offsets is None and overlaps:
                 at = place_at_addresses(found, self.fast, self._addresses, enough, self.deadline)
                 if at:
-                    self._note_interruption(at.stopped)
-                    found, offsets = replace(found, placement=at.placement), at.offsets
+                    found, offsets = at
+                    self._note_interruption(found.interrupted)
                     blocks = blocks_of(sequence, found.placement)
             if offsets is None:
                 return np.maximum(tops(sequence, blocks) - self.fast, 0)
@@ -331,15 +332,11 @@ class _Placer:
 
     def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
         """Return the error for a strategy without a packed placement, with its reason."""
-        reasons = "; ".join(
-            f"{rival.name}: {rival.reason}"
-            for rival in rivals
-            if rival.reason and strategy == rival.name
-        )
+        reasons = [f" ({r.name}: {r.reason})" for r in rivals if r.reason and r.name == strategy]
         return PackingError(
             f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with"
             f" addresses within {self.fast} bytes: allow more fast memory, or choose another"
-            f" strategy or mode{f' ({reasons})' if reasons else ''}"
+            f" strategy or mode{''.join(reasons)}"
         )
 
     def _answer(
@@ -378,12 +375,6 @@ class _Placer:
             counters=first.counters,
             division=found.division,
         )
-
-
-def _checked_mode(mode: Mode | str) -> Mode:
-    """The mode of this name."""
-    require_known("mode", mode, [each.value for each in Mode], PlacementError)
-    return Mode(mode)
 
 
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None) -> None:

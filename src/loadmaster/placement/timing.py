@@ -45,17 +45,6 @@ def move_seconds(sequence: KernelSequence, move: Move) -> float:
     return sequence.tensors[move.tensor].bytes / bandwidth
 
 
-def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> Floats:
-    """Seconds of every kernel with its operands where they are; infinite where one cannot be used
-    there. O(operands)."""
-    places = operands_in_slow(sequence, placement)
-    rows = zip(sequence.kernels, places, placement.algorithms, strict=True)
-    return np.array(
-        [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows],
-        dtype=np.float64,
-    )
-
-
 def moved_bytes(sequence: KernelSequence, placement: TensorPlacement) -> int:
     """Return the total bytes of all copies."""
     return sum(sequence.tensors[move.tensor].bytes for move in placement.moves)
@@ -80,7 +69,14 @@ class _Clock:
     def __init__(self, sequence: KernelSequence, placement: TensorPlacement) -> None:
         self.sequence = sequence
         self.moves = placement.moves
-        self.seconds = kernel_seconds(sequence, placement)
+        rows = zip(
+            sequence.kernels,
+            operands_in_slow(sequence, placement),
+            placement.algorithms,
+            strict=True,
+        )
+        seconds = [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows]
+        self.seconds = np.array(seconds, dtype=np.float64)
         self.opened = [0.0] * (len(sequence.kernels) + 1)
         self.starts, self.ends = [0.0] * len(self.moves), [0.0] * len(self.moves)
         self.queues: tuple[list[int], list[int]] = [], []

@@ -12,14 +12,14 @@ there are complete. A local search then moves stays to other addresses for a sho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Deadline, ends_at_interrupt
 from loadmaster.placement.autotm.engine import PlacementSolution
-from loadmaster.placement.decisions import TensorPlacement, blocks_of
+from loadmaster.placement.decisions import blocks_of
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the copy times that a packing may trim, tried in turn."""
@@ -32,20 +32,11 @@ Pack = Callable[[Ints, Ints, Ints], Ints | None]
 """Addresses for blocks of [lower, upper) and size, None if none were found."""
 
 
-class Addressed(NamedTuple):
-    """A placement, the address of every stay, then of every kernel's workspace, and the seconds;
-    ``stopped`` if time was up."""
-
-    placement: TensorPlacement
-    offsets: Ints
-    seconds: float
-    stopped: bool
-
-
 def place_at_addresses(
     found: PlacementSolution, capacity: int, pack: Pack, goal: float, deadline: Deadline
-) -> Addressed | None:
-    """Find addresses below ``capacity`` for the stays of a placement, and new times of its copies.
+) -> tuple[PlacementSolution, Ints] | None:
+    """Find addresses below ``capacity`` for the stays of a placement, then of every kernel's
+    workspace, and new times of its copies.
 
     The search ends at ``goal`` seconds, or when its budget is spent. None if even the cores could
     not be packed. O(copies x stays) per attempt, and much less where stays are packed densely.
@@ -83,4 +74,5 @@ def place_at_addresses(
             seconds=left.left(),
         )
     placement, seconds = search.timed(paths, searched.offsets)
-    return Addressed(placement, searched.offsets, seconds, searched.stopped)
+    moved = replace(found, placement=placement, seconds=seconds, interrupted=searched.stopped)
+    return moved, searched.offsets

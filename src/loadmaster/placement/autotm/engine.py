@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -287,7 +285,7 @@ class PathSearch:
         else:
             if self.moves or self._fit(paths):
                 return paths
-            refusal = CapacityError(disagreement(self.sequence, arrays, paths))
+            refusal = CapacityError(_disagreement(self.sequence, arrays, paths))
         program = PlacementProgram(arrays, self.moves)
         solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
         if len(solved.values):
@@ -393,8 +391,11 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     """
     must = ~np.isfinite(arrays.slow)
     workspace = least_workspace(arrays)
-    for measured in _measured_kernels(arrays):
-        must[measured.uses], workspace[measured.kernel] = _least_combination(arrays, measured)
+    for k in arrays.measured_kernels:
+        # Operands beyond the table may be anywhere.
+        must[arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]] = False
+        uses, must_be_fast, workspace[k] = _least_combination(arrays, k)
+        must[uses] = must_be_fast
     if moves:
         tensor, start, end = arrays.tensor[must], arrays.kernel[must], arrays.kernel[must] + 1
         fast, nowhere = must.astype(np.uint8), np.zeros(len(must), dtype=np.uint8)
@@ -412,68 +413,42 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     return paths
 
 
-class _MeasuredKernel(NamedTuple):
-    """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and
-    its algorithms' workspaces in bytes."""
-
-    kernel: int
-    uses: Ints
-    tabled: Ints
-    table: Floats
-    workspace: Ints
-
-
-def _measured_kernels(arrays: SequenceArrays) -> Iterator[_MeasuredKernel]:
-    """Yield the kernels with measured tables."""
-    for k in np.flatnonzero(np.diff(arrays.first_entry)).tolist():
-        uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]
-        workspace = arrays.workspace[arrays.first_algorithm[k] : arrays.first_algorithm[k + 1]]
-        table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]].reshape(
-            len(workspace), -1
-        )
-        yield _MeasuredKernel(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
+def _least_combination(arrays: SequenceArrays, kernel: int) -> tuple[Ints, Mask, int]:
+    """Return the feasible combination of a measured kernel with the least memory: the uses that its
+    table tells apart, which of them are fast, and the bytes of its workspace."""
+    uses, table = arrays.measured(kernel)
+    workspace = arrays.workspaces_of(kernel)[:, None]
+    fast = ((np.arange(table.shape[1])[:, None] >> np.arange(len(uses))) & 1) == 0
+    taken = fast @ arrays.size[arrays.tensor[uses]] + workspace
+    total = np.where(np.isfinite(table), taken, np.iinfo(np.int64).max)
+    algorithm, best = np.unravel_index(int(total.argmin()), total.shape)
+    return uses, fast[best], int(workspace[algorithm, 0])
 
 
-def _least_combination(arrays: SequenceArrays, measured: _MeasuredKernel) -> tuple[Mask, int]:
-    """Return the feasible combination of a measured kernel with the least memory: the mask of its
-    fast operands, and its workspace."""
-    _, uses, tabled, table, workspace = measured
-    index = np.arange(table.shape[1])
-    fast = ((index[:, None] >> np.arange(len(tabled))) & 1) == 0
-    bytes_ = fast @ arrays.size[arrays.tensor[tabled]]
-    total = np.where(np.isfinite(table), bytes_ + workspace[:, None], np.iinfo(np.int64).max)
-    a, best = np.unravel_index(int(total.argmin()), total.shape)
-    must = np.zeros(len(uses), dtype=bool)
-    must[: len(tabled)] = fast[best]
-    return must, int(workspace[a])
-
-
-def _possible(measured: _MeasuredKernel, paths: TensorPaths, room: Ints) -> bool:
-    """Whether a kernel can run with its operands on these paths, with a workspace in its room."""
-    in_slow = paths.fast[measured.tabled] == 0
-    times = measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())]
-    return bool((np.isfinite(times) & (measured.workspace <= room[measured.kernel])).any())
-
-
-def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
+def _disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
     """Say why static paths are infeasible although there is room: name a kernel that cannot use its
     operands in their memories."""
     there = np.unique(arrays.tensor[paths.fast > 0])
     start, end = sequence.lifetimes[there].T
     room = arrays.limit - bytes_during(arrays.kernel_count, start, end, arrays.size[there])
-    measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths, room))
-    operands = [
-        (sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0)
-        for use in measured.tabled
-    ]
+
+    def is_stuck(kernel: int) -> bool:
+        """Whether no algorithm can run with the operands where they are, in what room is left."""
+        uses, table = arrays.measured(kernel)
+        at = int(((paths.fast[uses] == 0) << np.arange(len(uses))).sum())
+        fits = arrays.workspaces_of(kernel) <= room[kernel]
+        return not (np.isfinite(table[:, at]) & fits).any()
+
+    kernel = next(filter(is_stuck, arrays.measured_kernels))
     places = ", ".join(
-        f"{name!r} in the {'fast' if fast else 'slow'} one" for name, fast in operands
+        f"{sequence.tensors[int(arrays.tensor[use])].name!r} in the"
+        f" {'fast' if paths.fast[use] else 'slow'} one"
+        for use in arrays.measured(kernel)[0]
     )
     return (
-        f"kernel {sequence.kernels[measured.kernel].name!r} cannot run with its tensors in the"
-        f" memories in which other kernels need them ({places}) and may take"
-        f" {int(arrays.limit[measured.kernel])} bytes: allow more fast memory, or let tensors move"
-        " (mode sync)"
+        f"kernel {sequence.kernels[kernel].name!r} cannot run with its tensors in the memories in"
+        f" which other kernels need them ({places}) and may take {int(arrays.limit[kernel])} bytes:"
+        " allow more fast memory, or let tensors move (mode sync)"
     )
 
 

@@ -273,23 +273,19 @@ class PlacementProgram:
         ]
         told = self._told_apart(np.maximum(arrays.fast, finite), sums)
         self.noted[told] = True
-        tabled: dict[tuple[int, int], list[tuple[int, Ints, Floats]]] = {}
+        tabled: dict[tuple[int, ...], list[tuple[int, Ints, Floats]]] = {}
         counts = np.bincount(arrays.kernel[told], minlength=arrays.kernel_count)
-        algorithms = np.diff(arrays.first_algorithm)
         in_order = told[np.argsort(arrays.kernel[told], kind="stable")]
         starts = counts.cumsum() - counts
         for k in np.flatnonzero(self._measured | (counts > 0)).tolist():
             if self._measured[k]:
-                table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]]
-                operands = (len(table) // int(algorithms[k])).bit_length() - 1
-                uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k] + operands]
+                uses, table = arrays.measured(k)
             else:
                 uses = in_order[starts[k] : starts[k] + counts[k]]
-                table = self._table(k, uses).reshape(-1)
-            tabled.setdefault((len(uses), int(algorithms[k])), []).append((k, uses, table))
-        for (_, count), members in tabled.items():
-            kernels, uses, tables = (np.array(part) for part in zip(*members, strict=True))
-            self._combinations(kernels, uses, tables.reshape(len(kernels), count, -1))
+                table = self._table(k, uses)
+            tabled.setdefault(table.shape, []).append((k, uses, table))
+        for members in tabled.values():
+            self._combinations(*(np.array(part) for part in zip(*members, strict=True)))
         self._sums(~self._measured & (counts == 0), sums, finite)
 
     def _told_apart(self, most: Floats, sums: list[Floats]) -> Ints:

@@ -127,6 +127,24 @@ class SequenceArrays:
         before[begins] = np.where(self.live_range[self.tensor[begins]] == LiveRange.INPUT, 0, -1)
         return before
 
+    @property
+    def measured_kernels(self) -> list[int]:
+        """The kernels with tables of measured times."""
+        measured: list[int] = np.flatnonzero(np.diff(self.first_entry)).tolist()
+        return measured
+
+    def workspaces_of(self, kernel: int) -> Ints:
+        """Bytes of the workspace of each algorithm of a kernel."""
+        return self.workspace[self.first_algorithm[kernel] : self.first_algorithm[kernel + 1]]
+
+    def measured(self, kernel: int) -> tuple[Ints, Floats]:
+        """The uses that the table of a measured kernel tells apart, and its seconds, shape
+        (algorithms, combinations of their places)."""
+        table = self.table[self.first_entry[kernel] : self.first_entry[kernel + 1]]
+        table = table.reshape(len(self.workspaces_of(kernel)), -1)
+        first = self.first_operand[kernel]
+        return self.use[first : first + table.shape[1].bit_length() - 1], table
+
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
         """Return the problem with these seconds for a copy in before each use and a copy out after
         it, shape (uses,) each."""

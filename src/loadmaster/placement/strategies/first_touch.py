@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Stay, TensorPlacement
-from loadmaster.placement.sequence import (
-    KernelSequence,
-    must_be_fast,
-)
+from loadmaster.placement.sequence import KernelSequence, must_be_fast
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     does_not_fit,

@@ -19,11 +19,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import (
-    KernelSequence,
-    StoredKind,
-    must_be_fast,
-)
+from loadmaster.placement.sequence import KernelSequence, StoredKind, must_be_fast
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     does_not_fit,
