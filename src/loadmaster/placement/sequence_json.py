@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 from loadmaster.core.arguments import validate_arguments
@@ -144,17 +145,14 @@ def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
     PlacementError
         The object is of another version, or has missing, unknown, repeated or wrong fields.
     """
-    file = validated(data, name, FORMAT, VERSION, _model())
-    try:
-        return _sequence_from(file)
-    except PlacementError as error:
-        raise PlacementError(f"{name}: {error}") from None
+    sequence: KernelSequence = validated(data, name, FORMAT, VERSION, _schema())
+    return sequence
 
 
-def validated(data: dict[str, Any], name: str, form: str, version: int, model: Any) -> Any:
-    """Return the record of a pydantic model that an object describes. Raises `PlacementError`
-    unless it is of that format and version, and suits the model."""
-    from pydantic import ValidationError
+def validated(data: dict[str, Any], name: str, form: str, version: int, schema: Any) -> Any:
+    """Return what a schema makes of an object. Raises `PlacementError` unless it is of that format
+    and version, and suits the schema."""
+    from pydantic import TypeAdapter, ValidationError
 
     if data.get("format") != form:
         raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{form}"')
@@ -162,10 +160,13 @@ def validated(data: dict[str, Any], name: str, form: str, version: int, model: A
         raise PlacementError(
             f"{name}: version: this program reads version {version}: write the file again with it"
         )
+    parts = {key: value for key, value in data.items() if key not in ("format", "version")}
     try:
-        return model.model_validate(data)
+        return TypeAdapter(schema).validate_python(parts)
     except ValidationError as error:
         raise PlacementError(f"{name}: {summary(error, 'kernel sequence')}") from None
+    except PlacementError as error:
+        raise PlacementError(f"{name}: {error}") from None
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
@@ -178,80 +179,80 @@ def object_in(text: str, name: str) -> dict[str, Any]:
     return parse_object(text, name, "kernel sequence", PlacementError, refuse)
 
 
+def object_of(kind: Any, /, **fields: Any) -> Any:
+    """The schema of an object with these fields and no others, each a schema or a pair of schema
+    and default, of which a ``kind`` is made."""
+    from pydantic import AfterValidator, ConfigDict, create_model
+
+    config: Any = ConfigDict(extra="forbid")
+    model: Any = create_model(kind.__name__, __config__=config, **fields)
+    return Annotated[model, AfterValidator(lambda record: kind(**vars(record)))]
+
+
+def row_of(kind: Any, *columns: Any) -> Any:
+    """The schema of a list with these items, of which a ``kind`` is made."""
+    from pydantic import AfterValidator
+
+    return Annotated[GenericAlias(tuple, columns), AfterValidator(lambda row: kind(*row))]
+
+
+def some(item: Any) -> Any:
+    """The schema of a list of any length."""
+    return GenericAlias(tuple, (item, ...))
+
+
 @cache
-def _model() -> Any:
+def text_and_whole() -> tuple[Any, Any]:
+    """The schemas of text, and of a whole number of at least 0."""
+    from pydantic import Field
+
+    return (
+        Annotated[str, Field(strict=True, max_length=2**16)],
+        Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)],
+    )
+
+
+def tensors_schema() -> Any:
+    """The schema of the tensors of a file."""
+    return some(row_of(StoredTensor, *text_and_whole(), StoredKind))
+
+
+@cache
+def _schema() -> Any:
     """Make the schema of the file; :func:`loadmaster.placement.sequence.check` finds values that
     contradict each other."""
-    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+    from pydantic import AfterValidator, Field, StrictBool
 
-    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
+    text, whole = text_and_whole()
     seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
     # Null is what is infinite.
     or_infinite = Annotated[
         seconds | None, AfterValidator(lambda value: math.inf if value is None else value)
     ]
-    rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-    text = Annotated[str, Field(strict=True, max_length=2**16)]
-
-    class Record(BaseModel):
-        """An object of the file without further keys."""
-
-        model_config = ConfigDict(extra="forbid")
-
-    class LinkRecord(Record):
-        """The link in the file, in bytes per second."""
-
-        to_fast: rate
-        to_slow: rate
-        asynchronous_to_fast: rate
-        asynchronous_to_slow: rate
-        shared: Annotated[bool, Field(strict=True)] = False
-
-    class KernelRecord(Record):
-        """A kernel in the file."""
-
-        name: text
-        kind: text
-        operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, or_infinite]]
-        algorithms: list[tuple[text, seconds, whole]]
-        measured: tuple[tuple[or_infinite, ...], ...] | None = None
-
-    class SequenceRecord(Record):
-        """The file: a sequence of kernels, its tensors and its link."""
-
-        format: text
-        version: whole
-        name: text
-        alignment: whole
-        page: whole = 0
-        link: LinkRecord
-        notes: tuple[text, ...]
-        costs: Annotated[list[tuple[Label, text, whole]], Field(default_factory=list)]
-        tensors: list[tuple[text, whole, StoredKind]]
-        kernels: list[KernelRecord]
-
-    return SequenceRecord
-
-
-def _sequence_from(file: Any) -> KernelSequence:
-    """Return the sequence that a checked file describes."""
-
-    def kernel(record: Any) -> Kernel:
-        """Return the kernel of a record."""
-        operands = tuple(
-            KernelOperand(t, "r" in use, "w" in use, fast, slow)
-            for t, use, fast, slow in record.operands
-        )
-        algorithms = tuple(Algorithm(*each) for each in record.algorithms)
-        return Kernel(record.name, record.kind, operands, algorithms, record.measured)
-
-    return KernelSequence(
-        name=file.name,
-        tensors=tuple(StoredTensor(*tensor) for tensor in file.tensors),
-        kernels=tuple(map(kernel, file.kernels)),
-        link=CopyLink(**file.link.model_dump()),
-        alignment=file.alignment,
-        page=file.page,
-        notes=file.notes,
-        costs=tuple(Provenance(*part) for part in file.costs),
+    rates = dict.fromkeys(
+        ("to_fast", "to_slow", "asynchronous_to_fast", "asynchronous_to_slow"), seconds
     )
+    kernel = object_of(
+        Kernel,
+        name=text,
+        kind=text,
+        operands=some(row_of(_operand, whole, Literal["r", "w", "rw"], seconds, or_infinite)),
+        algorithms=some(row_of(Algorithm, text, seconds, whole)),
+        measured=(some(some(or_infinite)) | None, None),
+    )
+    return object_of(
+        KernelSequence,
+        name=text,
+        alignment=whole,
+        page=(whole, 0),
+        link=object_of(CopyLink, **rates, shared=(StrictBool, False)),
+        notes=some(text),
+        costs=(some(row_of(Provenance, Label, text, whole)), ()),
+        tensors=tensors_schema(),
+        kernels=some(kernel),
+    )
+
+
+def _operand(tensor: int, use: str, fast_seconds: float, slow_seconds: float) -> KernelOperand:
+    """Return the operand of a row."""
+    return KernelOperand(tensor, "r" in use, "w" in use, fast_seconds, slow_seconds)

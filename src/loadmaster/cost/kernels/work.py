@@ -20,10 +20,18 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
-from loadmaster.placement.sequence import StoredKind, StoredTensor
-from loadmaster.placement.sequence_json import lines_of, validated, write_text
+from loadmaster.placement.sequence import StoredTensor
+from loadmaster.placement.sequence_json import (
+    lines_of,
+    object_of,
+    row_of,
+    some,
+    tensors_schema,
+    text_and_whole,
+    validated,
+    write_text,
+)
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
@@ -131,88 +139,52 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
     PlacementError
         The object is of another version, or has missing, unknown, repeated or wrong fields.
     """
-    file = validated(data, name, FORMAT, VERSION, _model())
-    kernels = tuple(_kernel(record) for record in file.kernels)
-    for kernel in kernels:
+    work: SequenceWork = validated(data, name, FORMAT, VERSION, _schema())
+    for kernel in work.kernels:
         for use in kernel.operands:
-            if use.tensor >= len(file.tensors) or any(
+            if use.tensor >= len(work.tensors) or any(
                 amount.nest >= len(kernel.nests) for amount in (use.read, use.write) if amount
             ):
                 raise PlacementError(
                     f"{name}: kernel {kernel.name!r} names a tensor or a loop nest that does not"
                     " exist"
                 )
-    return SequenceWork(
-        file.name,
-        tuple(StoredTensor(*tensor) for tensor in file.tensors),
-        kernels,
-        tuple(file.notes),
-    )
-
-
-def _kernel(record: Any) -> KernelWork:
-    """Return the kernel's work of a checked record."""
-
-    def amount(given: tuple[int, Role, int] | None) -> Amount | None:
-        """Return the bytes of an access from its record; None without an access."""
-        if given is None:
-            return None
-        size, role, nest = given
-        return Amount(size, role, -1 if role is Role.ONCE else nest)
-
-    operands = tuple(
-        UsedTensor(tensor, amount(read), amount(written))
-        for tensor, read, written in record.operands
-    )
-    nests = tuple(LoopNest(**nest.model_dump()) for nest in record.nests)
-    return KernelWork(
-        record.name, record.kind, operands, nests, record.elements, record.bits, record.outputs
-    )
+    return work
 
 
 @cache
-def _model() -> Any:
+def _schema() -> Any:
     """Make the schema of the file; values that contradict each other are found when kernels are
     costed."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
+    from pydantic import Field
 
-    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
+    text, whole = text_and_whole()
     extent = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     position = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
-    text = Annotated[str, Field(strict=True, max_length=2**16)]
-    amount = tuple[whole, Role, position]
-
-    class Record(BaseModel):
-        """An object of the file without further keys."""
-
-        model_config = ConfigDict(extra="forbid")
-
-    pairs = ("stride", "dilation")
-    extents: dict[str, Any] = {
-        name: (tuple[extent, extent] if name in pairs else extent, value)
+    amount = row_of(_amount, whole, Role, position) | None
+    extents = {
+        name: (tuple[extent, extent] if isinstance(value, tuple) else extent, value)
         for name, value in _PLAIN.items()
     }
-    nest: Any = create_model("NestRecord", __base__=Record, **extents)
+    kernel = object_of(
+        KernelWork,
+        name=text,
+        kind=text,
+        elements=whole,
+        bits=Annotated[int, Field(strict=True, ge=1, le=2**10)],
+        outputs=whole,
+        nests=some(object_of(LoopNest, **extents)),
+        operands=some(row_of(UsedTensor, whole, amount, amount)),
+    )
+    return object_of(
+        SequenceWork,
+        name=text,
+        notes=some(text),
+        tensors=tensors_schema(),
+        kernels=Annotated[some(kernel), Field(min_length=1)],
+    )
 
-    class KernelWorkRecord(Record):
-        """A kernel's work in the file."""
 
-        name: text
-        kind: text
-        elements: whole
-        bits: Annotated[int, Field(strict=True, ge=1, le=2**10)]
-        outputs: whole
-        nests: list[nest]
-        operands: list[tuple[whole, amount | None, amount | None]]
-
-    class WorkRecord(Record):
-        """The file: a sequence's tensors and the work of its kernels."""
-
-        format: text
-        version: whole
-        name: text
-        notes: list[text]
-        tensors: list[tuple[text, whole, StoredKind]]
-        kernels: Annotated[list[KernelWorkRecord], Field(min_length=1)]
-
-    return WorkRecord
+def _amount(size: int, role: Role, nest: int) -> Amount:
+    """Return the amount of a row; one that has no role is in no nest."""
+    return Amount(size, role, -1 if role is Role.ONCE else nest)
