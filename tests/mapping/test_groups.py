@@ -16,10 +16,9 @@ from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.bounds.job_kinds import JobKinds
-from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.strategies.paced import paced
-from loadmaster.mapping.timeline import timeline
+from loadmaster.mapping.timeline import exact_makespan, timeline
 
 LATENCIES = st.sampled_from([0.0, 1e-12, 0.5, 1.0, 1.0, 1.5, 3.0, 1e9])
 POSITIVE = st.sampled_from([1e-9, 0.25, 0.5, 0.5, 1.0, 1.5, 40.0, 1e8])

@@ -19,11 +19,11 @@ from loadmaster.core.errors import MappingError
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
-from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import group_of, queues_of
 from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.mapping.strategies.registry import STRATEGIES
+from loadmaster.mapping.timeline import exact_makespan
 
 NEEDS = {
     "ga": "pymoo",

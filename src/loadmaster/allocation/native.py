@@ -142,10 +142,6 @@ class PackingSearch:
         self.interrupted |= self.deadline.passed()
         return self.interrupted
 
-    def count(self, name: str, more: int = 1) -> None:
-        """Add to a counter."""
-        self.counters[name] = self.counters.get(name, 0) + more
-
 
 @dataclass(frozen=True)
 class PackingStrategy:

@@ -67,11 +67,6 @@ def check_group(problem: Problem, group: AliasGroup) -> None:
                 )
 
 
-def common_step(problem: Problem, group: AliasGroup) -> int:
-    """The least common multiple of the members' alignments."""
-    return lcm(*(int(problem.alignment[member]) for member, _ in group))
-
-
 Where = Callable[[int, str], str]
 """A function that names a buffer and one of its fields for an error."""
 
@@ -150,29 +145,19 @@ def from_columns(columns: Mapping[str, Any], gaps: Gaps, demands: Mapping[str, A
 
 def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     """Convert demands to the fields of `Problem`, and refuse malformed ones."""
-    known = ("reserved", "aliases", "in_place", "conflicts", "allowed")
-    unknown = [name for name in demands if name not in known]
+    converters: dict[str, Callable[[Any], Any]] = {
+        "reserved": lambda ranges: ranges_of(ranges, "reserved"),
+        "aliases": _groups,
+        "in_place": lambda pairs: _rows(pairs, "in_place", (2, 3), _SHIFTED),
+        "conflicts": lambda pairs: _rows(pairs, "conflicts", (2,), _TWO),
+        "allowed": lambda allowed: allowed,
+    }
+    unknown = [name for name in demands if name not in converters]
     if unknown:
-        raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
-    checked = {name: value for name, value in demands.items() if value is not None}
-    if "in_place" in checked:
-        checked["in_place"] = _rows(
-            checked["in_place"],
-            "in_place",
-            (2, 3),
-            "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)",
-        )
-    if "conflicts" in checked:
-        checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
-    if "reserved" in checked:
-        checked["reserved"] = ranges_of(checked["reserved"], "reserved")
-    if "aliases" in checked:
-        if not isinstance(checked["aliases"], Sequence) or not all(
-            isinstance(group, Sequence) for group in checked["aliases"]
-        ):
-            raise AllocationError(f"aliases: give {_GROUPS}")
-        checked["aliases"] = tuple(_group(group) for group in checked["aliases"])
-    return checked
+        known = ", ".join([*converters][:4])
+        raise AllocationError(f"demand {unknown[0]!r} is not known: use {known}")
+    given = {name: value for name, value in demands.items() if value is not None}
+    return {name: converters[name](value) for name, value in given.items()}
 
 
 def ranges_of(values: Any, name: str) -> tuple[tuple[int, int], ...]:
@@ -181,9 +166,17 @@ def ranges_of(values: Any, name: str) -> tuple[tuple[int, int], ...]:
 
 
 _TWO = "pairs of whole numbers, such as [(0, 1), (4, 5)]"
+_SHIFTED = "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)"
 _GROUPS = (
     "groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1, 64))"
 )
+
+
+def _groups(groups: Any) -> tuple[AliasGroup, ...]:
+    """Convert alias groups."""
+    if not isinstance(groups, Sequence) or not all(isinstance(each, Sequence) for each in groups):
+        raise AllocationError(f"aliases: give {_GROUPS}")
+    return tuple(map(_group, groups))
 
 
 def _group(members: Sequence[Any]) -> AliasGroup:
@@ -446,13 +439,14 @@ def _check_sums(problem: Problem) -> None:
         int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0
     )
     # The extent of an alias group includes shifts, and its alignment is that of all members.
+    alignment = problem.alignment.tolist()
     far = sum(
-        max(shift for _, shift in group) + 2 * common_step(problem, group)
+        max(shift for _, shift in group) + 2 * lcm(*(alignment[member] for member, _ in group))
         for group in problem.aliases
         if group
     )
     far += sum(abs(shift) for *_, shift in problem.in_place.tolist())
-    total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist()) + far
+    total = highest + sum(problem.size.tolist()) + sum(alignment) + far
     if total >= WHOLE_LIMIT:
         raise AllocationError(
             f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more:"

@@ -71,7 +71,7 @@ def read_text(path: str | Path, error: type[LoadmasterError] = JobError) -> str:
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise error(f"{path}: is not text in UTF-8: give a CSV file") from None
+        raise error(f"{path}: is not text in UTF-8: give another file") from None
     except (OSError, ValueError) as wrong:
         raise error(f"{path}: cannot be read: {why_unreadable(path, wrong)}") from None
 

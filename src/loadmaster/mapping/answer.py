@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.csv_cells import read_text
 from loadmaster.core.errors import MappingError
-from loadmaster.core.files import replace_file, why_unreadable
+from loadmaster.core.files import replace_file
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.core.record_json import parse_object
@@ -251,12 +252,7 @@ def read_warm_start(path: str | Path) -> WarmStart:
     MappingError
         If it is no such file.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise MappingError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
-    except UnicodeDecodeError:
-        raise MappingError(f"{path}: not JSON; {_GIVE}") from None
+    text = read_text(path, MappingError)
     found = parse_object(text, str(path), "mapping that `loadmaster map` wrote", MappingError)
     if "front" in found:
         raise MappingError(f"{path}: holds a front of mappings: {_GIVE} of one objective")

@@ -13,9 +13,9 @@ from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import GroupBound, divided_bound
-from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Group
 from loadmaster.mapping.map_jobs import map_jobs
+from loadmaster.mapping.timeline import is_proven
 
 
 @validate_arguments(MappingError)

@@ -18,10 +18,10 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.base import JobAnalysis, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
-from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
 from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.search_groups import MappedGroup, assemble
+from loadmaster.mapping.timeline import is_proven
 
 _EXACT_PICOSECONDS = 2**52
 """Picoseconds: a quarter of this is the most that all work together may take, so that sums are

@@ -14,7 +14,6 @@ from loadmaster.core.progress import Deadline, no_progress, part_of
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
-from loadmaster.mapping.exact import exact_makespan, is_proven
 from loadmaster.mapping.group import (
     OBJECTIVES,
     Group,
@@ -27,7 +26,7 @@ from loadmaster.mapping.group_search import Genome, MappingSearch
 from loadmaster.mapping.map_options import MapOptions
 from loadmaster.mapping.strategies import herald
 from loadmaster.mapping.strategies.registry import STRATEGIES
-from loadmaster.mapping.timeline import timeline
+from loadmaster.mapping.timeline import exact_makespan, is_proven, timeline
 
 _PROOF = 0.15
 """Share of a group's time that is reserved for tightening the bound."""

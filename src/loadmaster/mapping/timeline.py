@@ -1,16 +1,24 @@
-"""When every job of a mapped group starts and ends."""
+"""When every job of a mapped group starts and ends, and in exact arithmetic, what a claim of
+optimality rests on."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from fractions import Fraction
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.core.units import PICOSECONDS
 from loadmaster.mapping.group import Group, Queues
+
+_MOST_STEPS = 100_000
+"""Most jobs x cores for arithmetic with fractions, about a second."""
+_MOST_TWO_CLOCKS = 200
+"""Most jobs if some demand bandwidth and others do not, because fractions then grow."""
 
 
 def timeline(group: Group, queues: Queues) -> tuple[Floats, Floats]:
@@ -65,3 +73,19 @@ def simulate(
         # Summed afresh, so that nothing builds up.
         load = sum(demand for _, _, demand, _ in on_bus)
     return begin, end
+
+
+def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
+    """Exact makespan of one row of queues in seconds; None if computing it would take too long."""
+    two_clocks = bool(group.usable_demand.any()) and not group.every_job_uses_bandwidth
+    if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
+        return None
+    makespan: Fraction = max(simulate(group, queues, Fraction)[1])
+    return makespan
+
+
+def is_proven(makespan: Fraction | float, bound: float) -> bool:
+    """Whether a makespan exceeds a bound by less than a picosecond and less than a billionth of
+    itself."""
+    exact = Fraction(makespan)
+    return exact - Fraction(bound) <= min(Fraction(1, PICOSECONDS), exact / 10**9)

@@ -10,6 +10,8 @@ time. While a copy blocks, it has the link to itself: the engines pause.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,21 +80,17 @@ class _Clock:
         seconds = [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows]
         self.seconds = np.array(seconds, dtype=np.float64)
         self.opened = [0.0] * (len(sequence.kernels) + 1)
-        self.starts, self.ends = [0.0] * len(self.moves), [0.0] * len(self.moves)
-        self.queues: tuple[list[int], list[int]] = [], []
-        self.made = [0, 0]
+        self.starts, self.ends = [0.0] * len(self.moves), [math.nan] * len(self.moves)
+        self.queues: tuple[deque[int], deque[int]] = deque(), deque()
         self.free = [0.0, 0.0]
         self.blocking: list[list[int]] = [[] for _ in self.opened]
         self.awaited: list[list[int]] = [[] for _ in self.opened]
-        self.rank = [0] * len(self.moves)
         for m, move in enumerate(self.moves):
             if move.start == move.end:
                 self.blocking[move.start].append(m)
             else:
                 self.awaited[move.end].append(m)
-                queue = self.queues[self._engine(move)]
-                self.rank[m] = len(queue)
-                queue.append(m)
+                self.queues[self._engine(move)].append(m)
 
     def _engine(self, move: Move) -> int:
         """Return the copy engine of a move: 1 for copies to the fast memory with separate engines,
@@ -137,8 +135,8 @@ class _Clock:
         """Time the copies of an engine up to one that must be complete at a position: all of them
         must begin before it."""
         engine = self._engine(self.moves[awaited])
-        while self.made[engine] <= self.rank[awaited]:
-            m = self.queues[engine][self.made[engine]]
+        while math.isnan(self.ends[awaited]):
+            m = self.queues[engine].popleft()
             move = self.moves[m]
             if move.start >= position:
                 waiting, first = (
@@ -151,4 +149,3 @@ class _Clock:
                 )
             self.starts[m] = max(self.free[engine], self.opened[move.start])
             self.ends[m] = self.free[engine] = self.starts[m] + move_seconds(self.sequence, move)
-            self.made[engine] += 1

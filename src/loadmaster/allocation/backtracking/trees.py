@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.csv_cells import read_text
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.files import replace_file
 
@@ -43,16 +44,12 @@ def read_trees(file: Path) -> Trees:
         If the file cannot be read or holds no trees.
     """
     try:
-        columns = json.loads(file.read_text())
+        columns = json.loads(read_text(file, AllocationError))
         if columns.pop("format") != _FORMAT:
             raise ValueError
-        root, feature, left, right = (
-            np.array(columns[name], dtype=np.int64) for name in Trees._fields[:4]
-        )
-        threshold, value = (np.array(columns[name], dtype=np.float64) for name in Trees._fields[4:])
-        return Trees(root, feature, left, right, threshold, value)
-    except OSError as error:
-        raise AllocationError(f"{file}: cannot be read: {error.strerror}") from None
+        kinds: list[Any] = [np.int64] * 4 + [np.float64] * 2
+        arrays = zip(Trees._fields, kinds, strict=True)
+        return Trees(*(np.array(columns[name], dtype=kind) for name, kind in arrays))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise AllocationError(
             f"{file}: is no model of backtrack targets: make one with python -m"

@@ -8,6 +8,7 @@ load fits, the buffers that cannot be in it together become a cut, and the progr
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -115,13 +116,11 @@ def allocate_banks(
         problem,
         banks,
         costs,
-        _PackingOptions(
-            strategy,
-            int(seed),
-            threads,
-            Deadline.within(time_limit),
-            Effort.of(effort, AllocationError),
-        ),
+        strategy,
+        int(seed),
+        threads,
+        Deadline.within(time_limit),
+        Effort.of(effort, AllocationError),
     )
     try:
         task.run()
@@ -133,22 +132,9 @@ def allocate_banks(
     return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
-@dataclass(frozen=True)
-class _PackingOptions:
-    """Options of the packings of single memories."""
-
-    strategy: str
-    seed: int
-    threads: int
-    deadline: Deadline
-    effort: Effort
-
-
-def _task(
-    problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _PackingOptions
-) -> _Task:
+def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, *options: Any) -> _Task:
     """Make the search problem: each alias group becomes one buffer, allowed where all its members
-    are."""
+    are. ``options`` are those of the packings of single memories, as `_Task` has them."""
     blocks, place, lift = merged(problem)
     costs_of_blocks = np.zeros((len(blocks), len(banks)), dtype=np.int64)
     np.add.at(costs_of_blocks, place, np.maximum(costs, 0))
@@ -164,8 +150,8 @@ def _task(
         banks,
         block_costs,
         relax(solid, banks, block_costs),
-        settings,
         _Blocks(place, lift, kept, np.maximum(blocks.pin, 0), _cheapest(costs_of_blocks)),
+        *options,
     )
 
 
@@ -228,8 +214,12 @@ class _Task:
     banks: tuple[Bank, ...]
     costs: Ints
     relaxation: Relaxation
-    settings: _PackingOptions
     blocks: _Blocks
+    strategy: str
+    seed: int
+    threads: int
+    deadline: Deadline
+    effort: Effort
     chosen: Ints | None = None
     offsets: Ints | None = None
     cost: int | None = None
@@ -237,7 +227,7 @@ class _Task:
     infeasible: bool = False
     reason: Infeasibility | str | None = None
     interrupted: bool = False
-    counters: dict[str, int] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
     _packed: dict[tuple[int, bytes], Allocation] = field(default_factory=dict)
 
     @property
@@ -253,7 +243,7 @@ class _Task:
         """Whether the answer is proven or the time is over."""
         if self.infeasible or (self.cost is not None and self.lower >= self.cost):
             return True
-        if self.settings.deadline.passed():
+        if self.deadline.passed():
             self.interrupted = True
         return self.interrupted
 
@@ -273,13 +263,11 @@ class _Task:
         self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
         if len(self.costs) > _MOST or entries > _CELLS:
             return
-        nodes = max(
-            20, self.settings.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1)
-        )
+        nodes = max(20, self.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1))
         for _ in range(_ROUNDS):
             if self._done or not self._round(nodes):
                 return
-            self._count("rounds")
+            self.counters["rounds"] += 1
 
     def pack_greedily(self) -> None:
         """Search for a packing from the cheapest memory of every buffer."""
@@ -295,7 +283,7 @@ class _Task:
 
     def _round(self, nodes: int) -> bool:
         """Solve the program once and pack the assignment; return False if the search is over."""
-        program = AssignmentProgram(self.relaxation, self.settings.deadline.left())
+        program = AssignmentProgram(self.relaxation, self.deadline.left())
         program.tighten()
         better = program.integer()
         if (
@@ -318,7 +306,7 @@ class _Task:
         """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
         found."""
         proof = prove(program, self.relaxation, ceiling, nodes, _cost_unit(self.costs))
-        self._count("nodes", proof.nodes)
+        self.counters["nodes"] += proof.nodes
         self._raise(proof.bound)
         return proof.better
 
@@ -368,21 +356,20 @@ class _Task:
 
     def _allocate(self, bank: int, members: Ints) -> Allocation:
         """Allocate the buffers ``members`` in one memory, with a share of the effort."""
-        settings = self.settings
         part = in_bank(self.problem, members, self.banks[bank])
         divisor = _BUDGET_DIVISOR + len(members) // 8
         answer = solve(
             part,
             self.banks[bank].capacity,
-            settings.strategy,
-            settings.seed,
-            settings.threads,
+            self.strategy,
+            self.seed,
+            self.threads,
             # After Ctrl-C, as after the deadline: greedy packings only.
-            Deadline.within(0.0) if self.interrupted else settings.deadline,
-            settings.effort.divided(divisor),
+            Deadline.within(0.0) if self.interrupted else self.deadline,
+            self.effort.divided(divisor),
         )
         self.interrupted |= answer.interrupted
-        self._count("packings")
+        self.counters["packings"] += 1
         return answer
 
     def _learn(self, bank: int, members: Ints, answer: Allocation) -> None:
@@ -399,10 +386,6 @@ class _Task:
         if len(together) and ((self.costs[together] != FORBIDDEN).sum(axis=1) == 1).all():
             self.infeasible, self.reason = True, answer.certificate
 
-    def _count(self, name: str, more: int = 1) -> None:
-        """Add to a counter."""
-        self.counters[name] = self.counters.get(name, 0) + more
-
 
 def _cheapest(costs: Ints) -> Ints:
     """Return the memory that each buffer prefers."""
@@ -418,7 +401,7 @@ def _cost_unit(costs: Ints) -> int:
 def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     """Make the answer for the caller's buffers, and verify it independently."""
     status: Status = "infeasible" if task.infeasible else "unknown"
-    settings, names = task.settings, [bank.name for bank in task.banks]
+    names = [bank.name for bank in task.banks]
     empty = BankAllocation(
         status,
         None,
@@ -427,8 +410,8 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
         task.lower,
         task.banks,
         {},
-        settings.strategy,
-        settings.seed,
+        task.strategy,
+        task.seed,
         0.0,
         0.0,
         task.reason,
@@ -474,15 +457,14 @@ def _pack_memory(
     known = task._packed.get((bank, np.flatnonzero(task.chosen == bank).tobytes()))
     lower = 0 if known is None else known.lower_bound
     status: Status = "optimal" if lower == peak else "feasible"
-    settings = task.settings
     return Allocation(
         status,
         mine,
         peak,
         min(lower, peak),
         task.banks[bank].capacity,
-        settings.strategy,
-        settings.seed,
+        task.strategy,
+        task.seed,
         0.0,
         0.0,
     )

@@ -33,7 +33,7 @@ def run(search: PackingSearch) -> None:
     if search.deadline.is_set:
         solver.parameters.max_time_in_seconds = search.deadline.left()
     status = solver.solve(model)
-    search.count("branches", solver.num_branches)
+    search.counters["branches"] = solver.num_branches
     search.expired()
     if status in (solver_library.OPTIMAL, solver_library.FEASIBLE):
         search.offer(np.array([solver.value(offset) for offset in offsets], dtype=np.int64))

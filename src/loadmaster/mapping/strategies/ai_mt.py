@@ -8,6 +8,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.mapping.group import Group, queues_of
 from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
+from loadmaster.mapping.strategies.herald import earliest_finish
 
 
 def run(search: MappingSearch) -> None:
@@ -35,13 +36,8 @@ def _mean(group: Group, figures: Floats) -> Floats:
 def balanced(group: Group, order: Ints) -> Ints:
     """Put each job on the least loaded core that can run it, counting the same time on every
     core."""
-    typical = _mean(group, group.busy)
-    load = np.zeros(group.cores)
-    core = np.empty(group.jobs, dtype=np.int64)
-    for job in order.tolist():
-        core[job] = np.where(group.allowed[job], load, np.inf).argmin()
-        load[core[job]] += typical[job]
-    return core
+    typical = np.where(group.allowed, _mean(group, group.busy)[:, None], np.inf)
+    return earliest_finish(typical, order)
 
 
 STRATEGY = MappingStrategy(run, lambda group: 1)

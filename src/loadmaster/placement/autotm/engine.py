@@ -157,7 +157,7 @@ def place_by_program(
     limits = np.minimum(limits, WHOLE_LIMIT)
     arrays, moves = sequence_arrays(sequence, limits), mode is not Mode.STATIC
     link = sequence.link if mode is Mode.ASYNC else None
-    search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, 0.0, seed, effort)
+    search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, seed, effort)
     guess = search.least(deadline)
     if not arrays.kernel_count:
         return PlacementSolution(TensorPlacement((), (), ()), 0.0, 0.0, np.zeros(0))
@@ -172,7 +172,7 @@ def place_by_program(
     stopped = solved.interrupted
     ended = stopped or not found
     report("placing tensors", 0.4)
-    whole = divided = replace(search, prices=prices, bound=bound)
+    whole = divided = replace(search, prices=prices)
     if found:
         shares = program.shares(solved)
         if sequence.page:
@@ -227,7 +227,6 @@ class PathSearch:
     link: CopyLink | None
     prices: Prices
     division: DividedSequence | None
-    bound: float
     seed: int
     effort: Effort
 
@@ -263,7 +262,7 @@ class PathSearch:
         return PlacementSolution(
             placement,
             seconds,
-            min(self.bound, seconds),
+            0.0,
             prices.memory,
             found.stopped,
             {"nodes": found.nodes, "rounds": found.rounds},
