@@ -25,7 +25,7 @@ from loadmaster.allocation.problem import (
     NO_GAPS,
     AliasGroup,
     AllowedMemories,
-    Gaps,
+    Parts,
     Preferences,
     Problem,
 )
@@ -50,6 +50,7 @@ _DEFAULTS = {
     "shift": "0",
     "accesses": "1",
 }
+_ABSENT = {"gaps": "", "alias": "", "shift": 0, "memory": "", "prefers": "", "accesses": 1}
 _FIELDS = {"offset": "pin", "id": "ids"}
 """Fields of a problem that the file calls otherwise."""
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
@@ -149,9 +150,10 @@ class _CsvTable:
         return f"{self.rows[row].place}:{column + 1}"
 
     def _columns(self) -> dict[str, list[Any]]:
-        """Return the cells by column, as text or whole numbers."""
+        """Return the cells by column, as text or whole numbers; what describes more than times and
+        bytes is empty where there is no such column."""
         columns = {name: [row.cells[name] for row in self.rows] for name in self.header}
-        return {
+        return {name: [value] * len(self.rows) for name, value in _ABSENT.items()} | {
             name: cells if name in _TEXT else self._numbers(name, cells)
             for name, cells in columns.items()
         }
@@ -186,9 +188,9 @@ class _CsvTable:
         """Return the groups of buffers that name each other; O(n)."""
         number = {name: row for row, name in enumerate(self.columns["id"])}
         group: dict[int, dict[int, int]] = {}
-        for row, base in enumerate(self.columns.get("alias", ())):
+        for row, base in enumerate(self.columns["alias"]):
             if not base:
-                if self.columns.get("shift", {row: 0})[row]:
+                if self.columns["shift"][row]:
                     raise AllocationError(
                         f"{self.where(row, 'shift')} is of no alias: name the buffer that it lies"
                         " above"
@@ -199,7 +201,7 @@ class _CsvTable:
                     f"{self.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
                 )
             mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
-            up = theirs[number[base]] + self.columns.get("shift", {row: 0})[row] - mine[row]
+            up = theirs[number[base]] + self.columns["shift"][row] - mine[row]
             if mine is theirs and up:
                 raise AllocationError(
                     f"{self.where(row, 'alias')} contradicts what other rows say of its distance"
@@ -215,14 +217,9 @@ class _CsvTable:
 
     def _allowed_memories(self) -> AllowedMemories | None:
         """Return the allowed memories in the columns; None without any."""
-        count = len(self.rows)
-        memory = [cell or None for cell in self.columns.get("memory", [""] * count)]
-        prefers = [
-            self._preferences(cell, row)
-            for row, cell in enumerate(self.columns.get("prefers", [""] * count))
-        ]
-        accesses = self.columns.get("accesses", [1] * count)
-        return allowed_memories(memory, prefers, accesses, self.where)
+        memory = [cell or None for cell in self.columns["memory"]]
+        prefers = [self._preferences(cell, row) for row, cell in enumerate(self.columns["prefers"])]
+        return allowed_memories(memory, prefers, self.columns["accesses"], self.where)
 
     def _preferences(self, cell: str, row: int) -> Preferences:
         """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
@@ -237,10 +234,10 @@ class _CsvTable:
             found += ((match[1], None if match[2] is None else _whole(match[2])),)
         return found
 
-    def _gaps(self, addend: int) -> Gaps:
+    def _gaps(self, addend: int) -> Parts:
         """Return the gaps of all buffers. ``addend`` is 1 where ends are inclusive."""
         rows = []
-        for owner, cell in enumerate(self.columns.get("gaps", ())):
+        for owner, cell in enumerate(self.columns["gaps"]):
             for word in cell.split():
                 match = _GAP.fullmatch(word)
                 numbers = [_whole(digits or "0") for digits in match.groups()] if match else []

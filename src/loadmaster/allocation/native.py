@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.problem import Gaps, Load, Problem, joined
+from loadmaster.allocation.problem import Load, Parts, Problem, joined
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError
@@ -96,7 +96,7 @@ def problem_of_columns(columns: tuple[Any, ...]) -> Problem:
         (low[windows], none),
         (high[windows], none),
     )
-    gaps = Gaps(*map(np.concatenate, rows))
+    gaps = Parts(*map(np.concatenate, rows))
     return Problem(
         lower, upper, size, alignment, pin, hint, gaps=gaps, in_place=in_place, conflicts=conflicts
     )

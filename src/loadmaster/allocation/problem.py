@@ -84,11 +84,12 @@ class AllowedMemories(NamedTuple):
         return cls((None,) * count, ((),) * count, (1,) * count)
 
 
-class Gaps(NamedTuple):
-    """The gaps of all buffers, one per row: over [lower, upper), buffer ``owner`` occupies only its
-    bytes [low, high), none if that is empty.
+class Parts(NamedTuple):
+    """Rectangles that buffers occupy: over [lower, upper), buffer ``owner`` takes the bytes [low,
+    high) relative to its offset.
 
-    Several rows of one buffer over the same instants are disjoint windows.
+    The gaps of a problem are given as what its buffers take meanwhile: nothing if [low, high) is
+    empty. Several gaps of one buffer over the same instants are disjoint windows.
     """
 
     owner: Ints
@@ -98,18 +99,7 @@ class Gaps(NamedTuple):
     high: Ints
 
 
-class Parts(NamedTuple):
-    """Rectangles that buffers occupy: over [lower, upper), buffer ``owner`` takes the bytes [low,
-    high) relative to its offset."""
-
-    owner: Ints
-    lower: Ints
-    upper: Ints
-    low: Ints
-    high: Ints
-
-
-NO_GAPS = Gaps(_NONE, _NONE, _NONE, _NONE, _NONE)
+NO_GAPS = Parts(_NONE, _NONE, _NONE, _NONE, _NONE)
 COLUMNS = ("lower", "upper", "size", "alignment", "pin", "hint")
 """Fields of `Problem` with a whole number for every buffer."""
 
@@ -151,7 +141,7 @@ class Problem:
     pin: Ints
     hint: Ints
     ids: tuple[str, ...] | None = None
-    gaps: Gaps = NO_GAPS
+    gaps: Parts = NO_GAPS
     reserved: tuple[tuple[int, int], ...] = ()
     aliases: tuple[AliasGroup, ...] = ()
     in_place: Ints = field(default_factory=lambda: NO_IN_PLACE)
@@ -203,7 +193,7 @@ class Problem:
             upper = np.maximum(self.upper, self.lower + 1)[index]
             return Parts(index, self.lower[index], upper, zeros, self.size[index])
         order = np.lexsort((gaps.lower, gaps.owner))
-        gaps = Gaps(*(column[order] for column in gaps))
+        gaps = Parts(*(column[order] for column in gaps))
         # Buffers are whole between gaps.
         every = np.arange(len(self))
         owners = np.concatenate([every, gaps.owner]), np.concatenate([gaps.owner, every])
@@ -234,7 +224,7 @@ class Problem:
         place = np.full(len(self), -1, dtype=np.int64)
         place[keep] = np.arange(len(keep))
         gapped = place[self.gaps.owner] >= 0
-        gaps = Gaps(place[self.gaps.owner[gapped]], *(column[gapped] for column in self.gaps[1:]))
+        gaps = Parts(place[self.gaps.owner[gapped]], *(column[gapped] for column in self.gaps[1:]))
         aliases = tuple(
             tuple((int(place[i]), shift) for i, shift in group if place[i] >= 0)
             for group in self.aliases

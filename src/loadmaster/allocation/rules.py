@@ -20,7 +20,7 @@ from loadmaster.allocation.problem import (
     Buffer,
     BuffersLike,
     Gap,
-    Gaps,
+    Parts,
     Problem,
 )
 from loadmaster.allocation.verify import overlaps
@@ -123,7 +123,7 @@ def _problem_from(buffers: BuffersLike, demands: dict[str, Any]) -> Problem:
     return from_columns(_columns_of_arrays(buffers), NO_GAPS, demands)
 
 
-def from_columns(columns: Mapping[str, Any], gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
+def from_columns(columns: Mapping[str, Any], gaps: Parts, demands: Mapping[str, Any]) -> Problem:
     """Make a problem of columns: fill in defaults, and check that columns are whole numbers of
     equal length."""
     missing = [name for name in ("lower", "upper", "size") if name not in columns]
@@ -325,7 +325,7 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
     return columns | {"pin": addresses("offset"), "hint": addresses("hint"), "ids": ids}
 
 
-def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
+def _gaps_of(buffers: Sequence[Buffer]) -> Parts:
     """Return the gaps of Buffer records."""
     rows = []
     for owner, buffer in enumerate(buffers):
@@ -378,9 +378,9 @@ def is_whole(value: Any, least: int = 0, limit: int = WHOLE_LIMIT) -> bool:
     return number is not None and least <= number < limit
 
 
-def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
+def gaps_from(rows: Sequence[tuple[int, ...]]) -> Parts:
     """Convert rows (owner, lower, upper, low, high) to columns."""
-    return Gaps(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
+    return Parts(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
 
 
 def check(problem: Problem, where: Where | None = None) -> None:

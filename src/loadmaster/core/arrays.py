@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,11 @@ def records_of(kind: type[Record], count: int, *columns: Iterable[Any]) -> list[
     for field, column in zip(fields(kind), columns, strict=True):  # type: ignore[arg-type]
         deque(map(getattr(kind, field.name).__set__, made, column), maxlen=0)
     return made
+
+
+def column_of(records: Iterable[Any], field: str, kind: Any = np.float64) -> Any:
+    """Return the values of one field of records as an array."""
+    return np.array(list(map(attrgetter(field), records)), dtype=kind)
 
 
 Ints = NDArray[np.int64]

@@ -29,7 +29,7 @@ from functools import cache
 import numpy as np
 
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.arrays import Floats, Int32s, Mask, grouped_sums
+from loadmaster.core.arrays import Floats, Int32s, Mask, column_of, grouped_sums
 from loadmaster.core.errors import TargetError
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.analytical.nests import WIDTHS, width_of
@@ -228,8 +228,8 @@ class JobWork:
     :data:`~loadmaster.cost.analytical.nests.WIDTHS`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.macs = np.array([job.macs for job in jobs], dtype=np.float64)
-        self.elements = np.array([job.elements for job in jobs], dtype=np.float64)
+        self.macs = column_of(jobs, "macs")
+        self.elements = column_of(jobs, "elements")
         self.width = np.array([WIDTHS.index(width_of(job.bits)) for job in jobs], dtype=np.int64)
 
 

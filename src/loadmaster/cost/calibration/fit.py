@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask, column_of
 from loadmaster.cost.calibration.terms import Observation
 
 Item = TypeVar("Item")
@@ -127,7 +127,7 @@ def design_of(observed: Sequence[Observation]) -> Design:
     """
     times = Counter(observed)
     rows, count = list(times), np.array(list(times.values()))
-    seconds = np.array([row.seconds for row in rows])
+    seconds = column_of(rows, "seconds")
     rates, rate_of = _numbered((row.core, row.kind) for row in rows)
     overheads, overhead_of = _numbered(row.core for row in rows)
     fields = tuple(dict.fromkeys(name for row in rows for name, _ in row.links))
@@ -135,8 +135,8 @@ def design_of(observed: Sequence[Observation]) -> Design:
     _, group = _numbered(row.group for row in rows)
     return Design(
         seconds=seconds,
-        arithmetic=np.array([row.arithmetic for row in rows]),
-        fixed=np.array([row.fixed for row in rows]),
+        arithmetic=column_of(rows, "arithmetic"),
+        fixed=column_of(rows, "fixed"),
         links=np.array([[dict(row.links).get(name, 0.0) for name in fields] for row in rows]),
         rates=rates,
         rate_of=rate_of,

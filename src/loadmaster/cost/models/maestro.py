@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.arrays import Floats, Mask, column_of
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import FIELDS, NestTable, nest_table, shapes_of
@@ -129,7 +129,7 @@ class Maestro(CostModel):
         kinds, position = kinds_of(target)
         costs = zip(*(_of_kind(layers, runs, depthwise, core) for core in kinds), strict=True)
         steps, need = (nests.per_job(per_core(figures, position)) for figures in costs)
-        clock = np.array([core.clock for core in target.cores])
+        clock = column_of(target.cores, "clock")
         energy = None
         if self.energies is not None:
             energy = self._energy(workload, nests, kinds, self.energies)[:, position]

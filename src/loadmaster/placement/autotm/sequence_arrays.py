@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Bits, Floats, Ints, Mask
+from loadmaster.core.arrays import Bits, Floats, Ints, Mask, column_of
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 
 TensorPaths = _native.TensorPaths
@@ -159,7 +159,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
     kernels, tensors, link = sequence.kernels, sequence.tensors, sequence.link
     operands = [operand for kernel in kernels for operand in kernel.operands]
     first_operand = _offsets([len(kernel.operands) for kernel in kernels])
-    owner = np.array([operand.tensor for operand in operands], dtype=np.int64)
+    owner = column_of(operands, "tensor", np.int64)
     order = np.argsort(owner, kind="stable")
     use = np.empty(len(operands), dtype=np.int64)
     use[order] = np.arange(len(operands))
@@ -171,7 +171,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         live_range[used] == LiveRange.CYCLIC, first[used], first[used + 1] - 1
     )
     kernel_of = np.repeat(np.arange(len(kernels)), np.diff(first_operand))
-    bytes_ = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    bytes_ = column_of(tensors, "bytes", np.int64)
     algorithms = [algorithm for kernel in kernels for algorithm in kernel.algorithms]
     tables = [
         np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0)
@@ -186,15 +186,15 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         to_slow=bytes_ / link.to_slow,
         kernel=kernel_of[order],
         operand=order,
-        reads=np.array([operand.read for operand in operands], dtype=np.uint8)[order],
-        writes=np.array([operand.write for operand in operands], dtype=np.uint8)[order],
-        fast=np.array([operand.fast_seconds for operand in operands], dtype=np.float64)[order],
-        slow=np.array([operand.slow_seconds for operand in operands], dtype=np.float64)[order],
+        reads=column_of(operands, "read", np.uint8)[order],
+        writes=column_of(operands, "write", np.uint8)[order],
+        fast=column_of(operands, "fast_seconds")[order],
+        slow=column_of(operands, "slow_seconds")[order],
         first_operand=first_operand,
         use=use,
         first_algorithm=_offsets([len(kernel.algorithms) for kernel in kernels]),
-        seconds=np.array([algorithm.seconds for algorithm in algorithms], dtype=np.float64),
-        workspace=np.array([algorithm.workspace for algorithm in algorithms], dtype=np.int64),
+        seconds=column_of(algorithms, "seconds"),
+        workspace=column_of(algorithms, "workspace", np.int64),
         first_entry=_offsets([len(table) for table in tables]),
         table=np.concatenate([np.empty(0), *tables]).astype(np.float64),
         limit=np.ascontiguousarray(limits, dtype=np.int64),
