@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -33,7 +32,7 @@ from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
-from loadmaster.core.progress import NO_DEADLINE, Deadline
+from loadmaster.core.progress import NO_DEADLINE, Deadline, Stopwatch
 from loadmaster.core.units import parse_bytes
 
 
@@ -54,7 +53,7 @@ def allocate_at_once(
         if type(column) is not np.ndarray or column.dtype != np.int64 or column.ndim != 1:
             return None
     lower, upper, size = buffers
-    wall, cpu = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     try:
         offsets, peak, bound = _native.allocate_small(lower, upper, size)
     except (ValueError, TypeError, OverflowError):
@@ -66,7 +65,6 @@ def allocate_at_once(
         or not _native.packing_holds(lower, upper, size, offsets, peak)
     ):
         return None
-    seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
     asked = partial(problem_of, buffers)
     proven = (lambda: lower_bound(asked())) if peak == bound else None
     return Allocation(
@@ -77,8 +75,7 @@ def allocate_at_once(
         capacity,
         "auto",
         seed,
-        seconds,
-        cpu_seconds,
+        *watch.read(),
         proven,
         asked=asked,
     )
@@ -187,7 +184,7 @@ def solve(
 ) -> Allocation:
     """Allocate the buffers of a checked problem, as `allocate` does; native code alone verifies the
     packing. Only with ``until_deadline`` a deadline lengthens a search."""
-    wall, cpu = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     seed = int(seed)
     run = None
     if strategy != "auto":
@@ -238,8 +235,7 @@ def solve(
         capacity,
         strategy,
         seed,
-        time.monotonic() - wall,
-        time.process_time() - cpu,
+        *watch.read(),
         proof,
         found.interrupted,
         counters | found.counters,

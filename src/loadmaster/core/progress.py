@@ -139,6 +139,18 @@ def ends_at_interrupt(deadline: Deadline) -> Iterator[Deadline]:
         yield Deadline.within(0.0) if interrupts.requested else deadline
 
 
+class Stopwatch:
+    """Wall-clock and processor time since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Seconds of both."""
+        wall, cpu = self._began
+        return time.monotonic() - wall, time.process_time() - cpu
+
+
 Progress = Callable[[str, float], object]
 """A callback that is told the name of a stage and its completed share, from 0 to 1; the result is
 ignored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from loadmaster.core.errors import MappingError
@@ -136,10 +137,7 @@ def joined(parts: Sequence[JobPool]) -> JobPool:
     for part in parts:
         first = len(after)
         after += [tuple(first + before for before in befores) for befores in part.after]
-    return JobPool(
-        analysis,
-        tuple(after),
-        tuple(name for part in parts for name in part.network),
-        tuple(number for part in parts for number in part.mini_batch),
-        tuple(precision for part in parts for precision in part.precisions),
+    columns = zip(
+        *((part.network, part.mini_batch, part.precisions) for part in parts), strict=True
     )
+    return JobPool(analysis, tuple(after), *(tuple(chain(*column)) for column in columns))

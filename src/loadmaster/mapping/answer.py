@@ -236,11 +236,11 @@ class WarmStart:
     place: tuple[float, ...]
 
 
-def warm_start_of(mapping: JobMapping, source: str = "mapping") -> WarmStart:
+def warm_start_of(mapping: JobMapping) -> WarmStart:
     """A warm start from a mapping."""
     core = [mapping.cores[core] for core in mapping.core.tolist()]
     return _warm_start(
-        source, mapping.jobs, core, mapping.position.tolist(), mapping.group.tolist()
+        "mapping", mapping.jobs, core, mapping.position.tolist(), mapping.group.tolist()
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from loadmaster.core.arguments import as_whole, validate_arguments
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Deadline, Progress, no_progress
+from loadmaster.core.progress import Deadline, Progress, Stopwatch, no_progress
 from loadmaster.core.task_graph import task_graph, upward_rank
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.base import JobAnalysis, whole_picoseconds
@@ -268,7 +267,7 @@ def map_dependent_jobs(
     if times[0].max() > 3600:
         raise MappingError("release: a job would come after more than an hour: map earlier ones")
     problem = _DispatchProblem(group, tuple(after), *times)
-    began = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     if samples is None and time_limit is None:
         samples = options.budget.share(max(100, min(5_000, 500_000 // group.jobs)))
     deadline = Deadline.within(time_limit)
@@ -296,7 +295,7 @@ def map_dependent_jobs(
         tuple((number, found.value[1]) for number, found in improvements),
         interrupted,
     )
-    found = assemble(analysis, objective, options, [mapped], began)
+    found = assemble(analysis, objective, options, [mapped], watch)
     # The bounds do not know whether other schedules are less late.
     return replace(found, status="feasible") if late else found
 

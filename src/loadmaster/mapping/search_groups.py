@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Deadline, no_progress, part_of
+from loadmaster.core.progress import Deadline, Stopwatch, no_progress, part_of
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
@@ -49,7 +48,7 @@ def map_in_groups(
             f"strategy {options.strategy!r} has no settings: leave {given} out, or choose {able}"
         )
     whole = group_of(analysis, bandwidth, options.allocator, weights)
-    began = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     size = options.group_size or whole.jobs
     begins = list(range(0, whole.jobs, size))
     warm = _genome(options.warm_start, analysis)
@@ -96,7 +95,7 @@ def map_in_groups(
         if search.queues is None:
             herald.run(search)
         parts.append(_mapped_group(group, search))
-    return assemble(analysis, objective, options, parts, began)
+    return assemble(analysis, objective, options, parts, watch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +141,10 @@ def assemble(
     objective: str,
     options: MapOptions,
     parts: Sequence[MappedGroup],
-    began: tuple[float, float],
+    watch: Stopwatch,
 ) -> JobMapping:
-    """Concatenate the mappings of groups; the search began at the given wall-clock and processor
-    times."""
-    wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
+    """Concatenate the mappings of groups; ``watch`` was started when their search began."""
+    wall, cpu = watch.read()
     count, group = len(parts), parts[0].group
     begin = np.cumsum([0.0, *(part.makespan for part in parts)])
     placed = [core_and_position(part.queues, group.cores) for part in parts]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from loadmaster.core.progress import (
     Deadline,
     Interrupts,
     Progress,
+    Stopwatch,
     deferred_interrupts,
     ends_at_interrupt,
     no_progress,
@@ -115,7 +115,7 @@ def place(
     if isinstance(fast, str):
         fast = parse_bytes_of(fast, sequence.peak_bytes)
     _check_arguments(fast, strategy, gap, time_limit)
-    wall, cpu = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
         plan = _Placer(
@@ -129,9 +129,8 @@ def place(
             progress or no_progress,
             interrupts,
         ).plan(strategy)
-    return replace(
-        plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu
-    )
+    wall, cpu = watch.read()
+    return replace(plan, search_seconds=wall, cpu_seconds=cpu)
 
 
 class _Located(NamedTuple):

@@ -108,35 +108,27 @@ def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 
         n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed
     )
     model.fit(samples.features, samples.regret)
-    return _join([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+    return _join([estimator.tree_ for (estimator,) in model.estimators_], model.learning_rate)
 
 
-def _join(fitted: list[tuple[Any, float]]) -> Trees:
-    """Return scikit-learn's trees as one forest, each with the weight of its leaves."""
-    root, nodes = [], 0
-    parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
-    for tree, weight in fitted:
-        leaf = tree.children_left < 0
-        left, right = (
-            np.where(leaf, 0, child + nodes).astype(np.int64)
-            for child in (tree.children_left, tree.children_right)
-        )
-        feature = np.where(leaf, -1, tree.feature).astype(np.int64)
-        parts.append(
-            (
-                feature,
-                left,
-                right,
-                np.where(leaf, 0.0, tree.threshold),
-                np.where(leaf, weight * tree.value[:, 0, 0], 0.0),
-            )
-        )
-        root.append(nodes)
-        nodes += len(leaf)
-    feature, left, right, threshold, value = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
+def _join(trees: list[Any], weight: float) -> Trees:
+    """Return scikit-learn's trees as one forest, with leaves of this weight."""
+    sizes = [tree.node_count for tree in trees]
+    root = np.cumsum([0, *sizes[:-1]])
+
+    def column(name: str) -> Any:
+        """Return a figure of the nodes of all trees."""
+        return np.concatenate([getattr(tree, name) for tree in trees])
+
+    leaf, first = column("children_left") < 0, np.repeat(root, sizes)
+    return Trees(
+        root,
+        np.where(leaf, -1, column("feature")),
+        np.where(leaf, 0, column("children_left") + first),
+        np.where(leaf, 0, column("children_right") + first),
+        np.where(leaf, 0.0, column("threshold")),
+        np.where(leaf, weight * column("value")[:, 0, 0], 0.0),
     )
-    return Trees(np.array(root, dtype=np.int64), feature, left, right, threshold, value)
 
 
 def generated(count: int, seed: int) -> Iterator[Problem]:

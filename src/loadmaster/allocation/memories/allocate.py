@@ -7,7 +7,6 @@ load fits, the buffers that cannot be in it together become a cut, and the progr
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
-from loadmaster.core.progress import Deadline
+from loadmaster.core.progress import Deadline, Stopwatch
 
 _MOST = 5_000
 """Most buffers for which the integer program is solved."""
@@ -109,7 +108,7 @@ def allocate_banks(
     check_limits(None, time_limit, seed, threads)
     if problem.reserved:
         raise AllocationError("reserved ranges: give them to a memory, not to all")
-    wall, cpu = time.monotonic(), time.process_time()
+    watch = Stopwatch()
     costs = costs_of(problem, banks, cost)
     problem = replace(problem, allowed=None)
     task = _task(
@@ -129,7 +128,8 @@ def allocate_banks(
         if task.cost is None and not task.infeasible:
             task.pack_greedily()
     answer = _answer(problem, costs, task)
-    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+    wall, cpu = watch.read()
+    return replace(answer, seconds=wall, cpu_seconds=cpu)
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, *options: Any) -> _Task:
