@@ -139,7 +139,7 @@ def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     prices = free_prices(arrays)
     fast, slow = use_costs(arrays, prices)
     effort = Effort.NORMAL
-    task = PathSearch(sequence, arrays, moves, None, prices, None, 0.0, seed, effort)
+    task = PathSearch(sequence, arrays, moves, None, prices, None, seed, effort)
     found = arrays.problem.search(
         _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
         guess=least,
