@@ -224,7 +224,7 @@ class WorkloadPlanner:
         Without addresses the search continues with less memory, from the best state so far.
         """
         failures = 0
-        for _ in range(rounds):
+        for left in reversed(range(rounds)):
             found = search.run(samples)
             for _ in range(_MOST_TRIES):
                 score = found.evaluation.final_score
@@ -243,7 +243,7 @@ class WorkloadPlanner:
                     break
                 failures += 1
                 search.shrink_capacity(int(not whole), _LESS_ROOM**failures)
-                if solution is not None:
+                if solution is not None and left:
                     break
                 found = search.run(0)
             self.interrupted |= search.interrupted
