@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 from loadmaster.workloads.frontends.torch.graph_builder import _describe  # noqa: E402
 from loadmaster.workloads.frontends.torch.windows import in_storage  # noqa: E402
-from loadmaster.workloads.window import identity, operand_box, volume  # noqa: E402
+from loadmaster.workloads.window import Window, identity, operand_box, volume  # noqa: E402
 
 
 def random_view(owner, generator):
@@ -106,6 +106,14 @@ def test_what_strides_step_over_is_counted_in_the_storage():
     graph, (group,), _ = parts_of(lm.load((last, torch.zeros(1, 16, 16, 3))))
     shares = least_shares(graph, group)
     assert sorted(shares.values()) == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("kernel", [2, [2], (2, 2)])
+def test_pools_of_a_single_image_are_cut(kernel):
+    for pool in (nn.functional.max_pool2d, nn.functional.avg_pool2d):
+        graph = lm.load((Parts(lambda own, x, pool=pool: pool(x, kernel)), torch.zeros(3, 8, 8)))
+        (read,) = graph.ops[0].reads
+        assert read.windows == (Window(0), Window(1, 2, 1, 0, 1), Window(2, 2, 1, 0, 1))
 
 
 def blocks(own, x):

@@ -513,7 +513,7 @@ def _pool(node: Node) -> Work:
 
 def _pool_division(node: Node) -> Division:
     """Return how a pool divides: by windows in rows and columns."""
-    spatial = _spatial(node, tuple(_numbers(node, "kernel_shape", 1, node.rank - 2)))
+    spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
     others = identity(node.rank - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 

@@ -128,7 +128,7 @@ def convolution(call: OpCall) -> OpCall:
 
 def _pooling(call: OpCall) -> OpCall:
     """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
-    kernel = call.attrs["kernel_size"]
+    kernel = (2 * call.attrs["kernel_size"])[:2]
     return call.like(
         "MaxPool",
         [call.tensor("self")],
