@@ -236,6 +236,8 @@ def test_intervals_hold_the_median_as_often_as_they_say():
         )
         assert wrong <= 0.11 * 2000
         assert wrong > 0
+    many = [1.0] * 1500
+    assert comparison.difference(many, many).verdict == "no difference"
 
 
 def test_mistakes_are_named():
