@@ -489,7 +489,7 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
                 reads,
                 (slot.storage, *state),
             )
-            added.append((max(second.first, *after), call))
+            added.append((max([second.first, *after]), call))
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     returned = tuple(None if i in traced.updates else v for i, v in enumerate(second.returned))
