@@ -137,16 +137,19 @@ def _shared_groups(buffers: Sequence[DumpedBuffer]) -> tuple[tuple[int, ...], ..
     groups: list[list[int]] = []
     for members in at.values():
         carried = {buffers[number].size for number in members if buffers[number].carried}
-        # By group the last instant, sizes of carried buffers, and members.
-        here: list[tuple[int, set[int], list[int]]] = []
+        group, end = list[int](), -1
+        of_size: dict[int, list[int]] = {}
         for number in sorted(members, key=lambda number: buffers[number].first):
             _, first, last, size, *_ = buffers[number]
-            sizes, group, apart = carried & {size}, [number], []
-            for other in here:
-                if other[0] < first and sizes.isdisjoint(other[1]):
-                    apart.append(other)
-                else:
-                    last, sizes, group = max(last, other[0]), sizes | other[1], group + other[2]
-            here = [*apart, (last, sizes, group)]
-        groups += (sorted(group) for *_, group in here)
-    return tuple(tuple(group) for group in groups if len(group) > 1)
+            if first > end:
+                group = []
+                groups.append(group)
+            end = max(end, last)
+            group.append(number)
+            other = of_size.setdefault(size, group) if size in carried else group
+            if other is not group:
+                other += group
+                of_size |= {its: other for its, there in of_size.items() if there is group}
+                group.clear()
+                group = other
+    return tuple(tuple(sorted(group)) for group in groups if len(group) > 1)
