@@ -180,7 +180,7 @@ def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson
 def _left_out(count: int) -> int:
     """Return how many of the smallest, and of the largest, of ``count`` values are outside of the
     interval for the median; a negative number if there are too few values."""
-    pairs = (math.comb(count, k) / 2 ** (count - 1) for k in range((count + 1) // 2))
+    pairs = (math.comb(count, k) / (1 << count - 1) for k in range((count + 1) // 2))
     return sum(missed <= 1 - LEVEL for missed in accumulate(pairs)) - 1
 
 
