@@ -455,6 +455,7 @@ def test_a_bad_table_is_refused_by_name(change, words):
         ({"time_limit": float("nan")}, "time limit"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads 0"),
+        ({"effort": "great", "samples": 5}, "effort 'great'"),
     ],
 )
 def test_bad_options_are_refused(options, words):

@@ -32,6 +32,7 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         """Raise MappingError for options out of range."""
+        Effort.of(self.effort, MappingError)
         counts = {"group size": self.group_size, "samples": self.samples, "threads": self.threads}
         for name, value in counts.items():
             if value is not None and value < 1:
