@@ -179,7 +179,7 @@ def test_work_comes_back_as_it_was(tmp_path):
         ({"format": "another"}, "is no kernel sequence"),
         ({"tensors": RECORD["tensors"][:1]}, "'k0' names a tensor or a loop nest that does not"),
         ({"kernels": [FIRST | {"nests": []}]}, "names a tensor or a loop nest"),
-        ({"kernels": []}, "kernels: tuple should have at least 1 item"),
+        ({"kernels": []}, "kernels: list should have at least 1 item"),
         ({"kernels": [FIRST | {"nests": [{"k": 0, "c": 1}]}]}, "kernels.0.nests.0.k"),
         ({"kernels": [FIRST | {"bits": True}]}, "kernels.0.bits"),
     ],

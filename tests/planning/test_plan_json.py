@@ -118,7 +118,7 @@ EDITS = cases(r"""
     fraction | "offset": 0 | "offset": 0.5 | \
         allocations\.0\.offset: input should be a valid integer
     record for a list | "after": [] | "after": {} | \
-        jobs\.0\.after: input should be a valid tuple
+        jobs\.0\.after: input should be a valid list
     list for a record | "reads": [{"tensor" | "reads": [[], {"tensor" | \
         jobs\.0\.reads\.0: input should be a dictionary
     not a number | "start": 0.0 | "start": NaN | jobs\.0\.start: input should be a finite number

@@ -128,11 +128,16 @@ def summary(wrong: ValidationError, what: str) -> str:
     others."""
     errors = wrong.errors(include_url=False, include_context=False, include_input=False)
     shown = [
-        f"{_dotted(error['loc']) or what}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+        f"{_dotted(error['loc']) or what}: {_in_json(error['msg'])}"
         for error in errors[:_ERRORS_SHOWN]
     ]
     more = len(errors) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def _in_json(message: str) -> str:
+    """Say a message of pydantic's inside a sentence; a tuple is a list in the file."""
+    return (message[:1].lower() + message[1:]).replace("tuple", "list")
 
 
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
