@@ -279,6 +279,10 @@ def test_nothing_at_all_costs_nothing():
     assert (answer.status, answer.cost, answer.memory) == ("optimal", 0, ("none", "none"))
 
 
+def test_counters_are_plain_so_that_one_that_is_absent_is_not_zero():
+    assert type(lm.allocate_banks(three(), [SRAM, DRAM]).counters) is dict
+
+
 @pytest.mark.parametrize(
     ("memory", "offsets", "rules"),
     cases("""

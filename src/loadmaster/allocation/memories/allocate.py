@@ -416,7 +416,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
         0.0,
         task.reason,
         task.interrupted,
-        task.counters,
+        dict(task.counters),
     )
     if task.chosen is None or task.offsets is None or task.cost is None:
         return empty
