@@ -150,8 +150,6 @@ def place_by_program(
     ------
     CapacityError
         If a kernel cannot run within its limit.
-    PlacementError
-        For limits that make no sense.
     """
     report = progress or no_progress
     limits = np.minimum(limits, WHOLE_LIMIT)
