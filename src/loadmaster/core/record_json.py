@@ -126,18 +126,15 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 def summary(wrong: ValidationError, what: str) -> str:
     """Describe the first few errors of pydantic with the paths of their fields, and count the
     others."""
-    errors = wrong.errors(include_url=False, include_context=False, include_input=False)
+    errors = wrong.errors(include_context=False, include_input=False)
+    # What pydantic calls a tuple is a list in the file.
     shown = [
-        f"{_dotted(error['loc']) or what}: {_in_json(error['msg'])}"
+        f"{_dotted(error['loc']) or what}:"
+        f" {(error['msg'][:1].lower() + error['msg'][1:]).replace('tuple', 'list')}"
         for error in errors[:_ERRORS_SHOWN]
     ]
     more = len(errors) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
-
-
-def _in_json(message: str) -> str:
-    """Say a message of pydantic's inside a sentence; a tuple is a list in the file."""
-    return (message[:1].lower() + message[1:]).replace("tuple", "list")
 
 
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:

@@ -238,9 +238,12 @@ class WarmStart:
 
 def warm_start_of(mapping: JobMapping) -> WarmStart:
     """A warm start from a mapping."""
-    core = [mapping.cores[core] for core in mapping.core.tolist()]
     return _warm_start(
-        "mapping", mapping.jobs, core, mapping.position.tolist(), mapping.group.tolist()
+        "mapping",
+        mapping.jobs,
+        [mapping.cores[core] for core in mapping.core.tolist()],
+        mapping.position.tolist(),
+        mapping.group.tolist(),
     )
 
 
@@ -252,8 +255,8 @@ def read_warm_start(path: str | Path) -> WarmStart:
     MappingError
         If it is no such file.
     """
-    text = read_text(path, MappingError)
-    found = parse_object(text, str(path), "mapping that `loadmaster map` wrote", MappingError)
+    what = "mapping that `loadmaster map` wrote"
+    found = parse_object(read_text(path, MappingError), str(path), what, MappingError)
     if "front" in found:
         raise MappingError(f"{path}: holds a front of mappings: {_GIVE} of one objective")
     rows = found.get("jobs")

@@ -32,12 +32,12 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         """Raise MappingError for options out of range."""
-        Effort.of(self.effort, MappingError)
+        _ = self.budget
         counts = {"group size": self.group_size, "samples": self.samples, "threads": self.threads}
         for name, value in counts.items():
             if value is not None and value < 1:
                 raise MappingError(f"{name} {value}: give a whole number of at least 1")
-        if self.time_limit is not None and not self.time_limit >= 0:
+        if not (self.time_limit or 0) >= 0:
             raise MappingError(
                 f"time limit {self.time_limit!r}: give a number of seconds of at least 0"
             )

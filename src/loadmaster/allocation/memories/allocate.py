@@ -401,7 +401,6 @@ def _cost_unit(costs: Ints) -> int:
 def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     """Make the answer for the caller's buffers, and verify it independently."""
     status: Status = "infeasible" if task.infeasible else "unknown"
-    names = [bank.name for bank in task.banks]
     empty = BankAllocation(
         status,
         None,
@@ -421,7 +420,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     if task.chosen is None or task.offsets is None or task.cost is None:
         return empty
     home, offsets = task.blocks.of(task.chosen, task.offsets)
-    memory = tuple(names[at] for at in home.tolist())
+    memory = tuple(task.banks[at].name for at in home.tolist())
     for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
         raise LoadmasterError(
             f"memories: a packing was made that does not hold ({rule}: {message}): please report it"
@@ -431,8 +430,8 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     lower = cost - task.cost + min(task.lower, task.cost)
     status = "optimal" if lower == cost else "feasible"
     packings = {
-        name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
-        for at, name in enumerate(names)
+        bank.name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
+        for at, bank in enumerate(task.banks)
     }
     return replace(
         empty,
