@@ -387,9 +387,9 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 LIMITS = {
-    "allocation": (27_696, 25, 20),
+    "allocation": (27_694, 25, 20),
     "cli": (15_241, 19, 6),
-    "core": (11_653, 16, 10),
+    "core": (11_650, 16, 10),
     "cost": (29_781, 24, 37),
     "integrations": (97_998, 63, 89),
     "mapping": (19_493, 32, 37),
@@ -397,7 +397,7 @@ LIMITS = {
     "planning": (81_942, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (64_680, 36, 32),
+    "workloads": (64_700, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

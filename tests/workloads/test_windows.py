@@ -18,7 +18,15 @@ from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
 from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
 from loadmaster.workloads.graph import OpClass
-from loadmaster.workloads.window import ALL, Window, operand_box, reshaped_boxes, volume, whole
+from loadmaster.workloads.window import (
+    ALL,
+    Window,
+    common_box,
+    operand_box,
+    reshaped_boxes,
+    volume,
+    whole,
+)
 
 
 def model_of(kind, shapes, constants, attributes, opset=17):
@@ -436,3 +444,18 @@ def test_shapes_without_elements_are_reshaped_to_nothing():
 
 def test_a_window_that_needs_padding_only_is_empty():
     assert Window(0, 1, 1, -3, -3).of(((0, 2),), 5) == (0, 0)
+
+
+RANGES = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda ends: tuple(sorted(ends)))
+
+
+@given(st.lists(st.tuples(RANGES, RANGES), min_size=1, max_size=3))
+def test_the_intersection_of_boxes_has_the_elements_that_both_have(pairs):
+    one, other = zip(*pairs, strict=True)
+    common = common_box(one, other)
+    assert volume(common) == len(elements(one) & elements(other))
+    assert not volume(common) or elements(common) == elements(one) & elements(other)
+
+
+def elements(box):
+    return set(itertools.product(*(range(first, last) for first, last in box)))

@@ -100,10 +100,13 @@ def volume(box: Box) -> int:
 
 
 def common_box(one: Box, other: Box) -> Box:
-    """The intersection of two boxes; empty if they share no element."""
-    return tuple(
-        [(max(a, c), max(a, c, min(b, d))) for (a, b), (c, d) in zip(one, other, strict=True)]
-    )
+    """The intersection of two boxes; ((0, 0),) as soon as a dimension tells that they are apart."""
+    common = []
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        if b <= c or d <= a:
+            return ((0, 0),)
+        common.append((a if a > c else c, b if b < d else d))
+    return tuple(common)
 
 
 def disjoint(boxes: Sequence[Box]) -> bool:

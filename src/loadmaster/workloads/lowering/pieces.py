@@ -188,7 +188,8 @@ class Pieces:
         ):
             part = parts[index]
             own = common_box(part.box, needed)
-            if size := -(-part.bytes * volume(own) // max(1, volume(part.box))):
+            if common := volume(own):
+                size = -(-part.bytes * common // volume(part.box))
                 found.append((index, size, () if own == part.box else own))
         return found
 
