@@ -391,13 +391,13 @@ LIMITS = {
     "cli": (15_241, 19, 6),
     "core": (11_650, 16, 10),
     "cost": (29_781, 24, 37),
-    "integrations": (97_998, 63, 89),
+    "integrations": (97_983, 63, 89),
     "mapping": (19_493, 32, 37),
     "placement": (31_754, 24, 31),
-    "planning": (81_942, 51, 52),
+    "planning": (81_947, 51, 52),
     "report": (31_897, 27, 21),
     "targets": (5_497, 6, 1),
-    "workloads": (64_700, 36, 32),
+    "workloads": (64_703, 36, 32),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
