@@ -201,14 +201,6 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
-    """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds,
-    and how many jobs of each kind.
-
-    One job of a kind takes ``latency``, is worth ``worth`` (left out where that is not positive),
-    and there are ``count``. What is found is best up to a ten-millionth, unless the search ends
-    after so many ``nodes``: what no content exceeds may be more then.
-    """
-
 # Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and
 # the third are exhausted searches or a met load bound. ``interrupted``: a signal such as Ctrl-C
 # came; its exception is cleared. The peak is the largest offset + size.
