@@ -1,5 +1,6 @@
 """The command line: one JSON object, one line per mistake, exit codes, nothing half-written."""
 
+import errno
 import json
 import os
 import signal
@@ -360,3 +361,11 @@ def test_an_interrupt_that_another_error_hides_is_one(monkeypatch):
     monkeypatch.setattr(planner, "plan", plan)
     result = run(QUICK)
     assert (result.returncode, result.stderr.splitlines()[-1]) == (130, "loadmaster: interrupted")
+
+
+def test_an_error_of_the_machine_is_one_line(monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/work")
+
+    monkeypatch.setattr("loadmaster.targets.load.bundled", fail)
+    refused(run("targets"), "No space left on device", "/tmp/work")

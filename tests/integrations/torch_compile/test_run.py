@@ -18,7 +18,7 @@ from tests.support.nightly import by_night
 from torch import nn
 from torch.profiler import profile
 
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, SlowMemoryError
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.integrations.torch_compile import backend, running
 from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals
@@ -427,3 +427,14 @@ def test_a_factory_that_fails_is_named_before_tokens_are_generated(tmp_path):
     spot = "tests.support.factories:failing"
     with pytest.raises(ModelError, match=f"^torch:{spot}: the factory failed: ValueError: why$"):
         generation._write_weights(spot, tmp_path / "weights")
+
+
+def test_a_slow_memory_is_refused_before_tokens_are_generated(tmp_path):
+    with pytest.raises(SlowMemoryError, match="missing: no file can be made there"):
+        generation.generate("made:up", 2, "50%", tmp_path / "missing", with_rivals=False)
+
+
+def test_the_token_in_which_a_plan_is_refined_is_not_timed():
+    way = generation.Way("loadmaster", None)
+    way.rows = [{"token": 0, "seconds": seconds} for seconds in (9.0, 1.0, 1.0, 1.0, 7.0, 0.5)]
+    assert way.figures()["tokens_per_second"] == 2

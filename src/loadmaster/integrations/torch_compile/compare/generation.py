@@ -42,6 +42,7 @@ from loadmaster.integrations.torch_compile.compare.measurement import (
     status_bytes,
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
+    SlowFile,
     WeightFile,
     large_pages,
     return_freed_blocks,
@@ -66,9 +67,9 @@ _SHOWN_SECONDS = ("token_cpu_seconds", "kernel_seconds", "copy_seconds", "waitin
 """Names of seconds of a token whose medians are printed."""
 _FULL_SPEED = 0.8
 """Share of its bandwidth from which on a disk counts as busy."""
-_WARM_UP = 3
-"""Number of tokens after the first that are not measured, while plans are refined and caches
-filled."""
+_WARM_UP = 4
+"""Number of tokens after the first that are not timed, while caches are filled and, in the last of
+them, the plan is refined."""
 
 
 class Decoder:
@@ -361,6 +362,7 @@ def generate(
             "--generate: write at least 2 tokens, as the first includes compiling and reading the"
             " prompt"
         )
+    SlowFile(slow_memory).close()  # refuse a folder before the weights are written
     with tempfile.TemporaryDirectory(prefix="loadmaster-", dir=slow_memory) as folder:
         weights = _write_weights(spot, Path(folder) / _WEIGHTS)
         budget = parse_bytes_of(fast, weights)
@@ -372,7 +374,7 @@ def generate(
             for number in range(tokens):
                 for way in started:
                     if not (way.failed or started[0].failed):
-                        if number == min(1 + _WARM_UP, tokens - 1):
+                        if number == min(_WARM_UP, tokens - 1):
                             way.watch()
                         way.next()
             figures = {way.name: way.figures() for way in started}
