@@ -38,13 +38,8 @@ def optimum(sequence, limits, moves):
     infinite if there is none."""
     weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
     if not moves:
-        return min(
-            (
-                _placed(sequence, limits, places)
-                for places in itertools.product((False, True), repeat=len(sequence.tensors))
-            ),
-            default=0.0,
-        )
+        every = itertools.product((False, True), repeat=len(sequence.tensors))
+        return min(_placed(sequence, limits, places) for places in every)
     best = math.inf
     for ends in itertools.product((DIRTY, CLEAN, SLOW), repeat=len(weights)):
         begin = [GONE] * len(sequence.tensors)
@@ -120,9 +115,7 @@ def _after(sequence, limits, k, costs):
         for use in kernel.operands:
             place = state[use.tensor]
             if not use.read:
-                ways.append(
-                    [(False, DIRTY), (True, SLOW)] if place in (GONE, CLEAN, DIRTY, SLOW) else []
-                )
+                ways.append([(False, DIRTY), (True, SLOW)])
             elif place == GONE:
                 ways.append([])
             else:
@@ -164,7 +157,7 @@ def placed_between(sequence, limits, mode, best):
     except CapacityError:
         return False
     placed = found.division.sequence if found.division else sequence
-    assert list(broken_division_rules(found.division)) == []
+    assert not any(broken_division_rules(found.division))
     seconds = replayed(placed, found.placement, mode, limits).total
     assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
     assert found.lower_bound <= best * (1 + 1e-12)

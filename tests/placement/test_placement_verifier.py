@@ -68,9 +68,10 @@ def test_the_limit_holds_to_the_byte_and_counts_workspace():
             ),
             {"step"},
         ),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(A, 1, 2))), {"stay"}),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(9, 1, 2))), {"stay"}),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(B, 2, 2))), {"stay"}),
+        *(
+            (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(*more))), {"stay"})
+            for more in ((A, 1, 2), (9, 1, 2), (B, 2, 2))
+        ),
         (replace(OUT_AND_IN, moves=(*OUT_AND_IN.moves, Move(A, True, 9, 9))), {"move"}),
         (replace(OUT_AND_IN, algorithms=(0, 0, 1, 0, 0)), {"algorithm"}),
         (replace(OUT_AND_IN, algorithms=()), {"algorithm"}),
@@ -130,11 +131,9 @@ def test_kernels_that_need_fast_operands_get_them():
 def test_addresses_are_apart_aligned_and_within_the_limit():
     few = TensorPlacement((Stay(A, 0, 4), Stay(B, 1, 3)), (), ALGORITHMS)
     workspaces = (0, 0, 0, 20, 0)
-    assert rules(few, limit=35, offsets=(0, 10, *workspaces)) == set()
-    assert rules(few, limit=35, offsets=(0, 9, *workspaces)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 26, *workspaces)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 10, 0, 0, 0, 9, 0)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 10)) == {"address"}
-    assert rules(
-        few, limit=35, offsets=(0, 10, *workspaces), sequence=replace(STEP, alignment=4)
-    ) == {"address"}
+    apart = 0, 10, *workspaces
+    assert rules(few, limit=35, offsets=apart) == set()
+    for offsets in ((0, 9, *workspaces), (0, 26, *workspaces), (0, 10, 0, 0, 0, 9, 0), (0, 10)):
+        assert rules(few, limit=35, offsets=offsets) == {"address"}
+    aligned = replace(STEP, alignment=4)
+    assert rules(few, limit=35, offsets=apart, sequence=aligned) == {"address"}

@@ -81,19 +81,15 @@ def naive_times(sequence, placement):
 
 def has(placement, tensor, kernel):
     """Whether the kernel finds the tensor in the fast memory."""
-    for stay in placement.stays:
-        fills = [
-            m.end
+    return any(
+        stay.tensor == tensor
+        and stay.start <= kernel < stay.end
+        and not any(
+            m.to_fast and (m.tensor, m.start) == (tensor, stay.start) and m.end > kernel
             for m in placement.moves
-            if m.to_fast and m.tensor == tensor and m.start == stay.start
-        ]
-        if (
-            stay.tensor == tensor
-            and stay.start <= kernel < stay.end
-            and all(end <= kernel for end in fills)
-        ):
-            return True
-    return False
+        )
+        for stay in placement.stays
+    )
 
 
 def naive_kernel(sequence, placement, k):
