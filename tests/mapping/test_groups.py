@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz, seeds
+from tests.support.job_tables import table_of
 from tests.support.naive_events import simulated
 
 import loadmaster as lm
@@ -235,10 +236,8 @@ def test_branching_closes_the_gap_that_whole_jobs_open():
 
 def test_a_large_group_is_mapped_no_better_than_its_bound():
     random = np.random.default_rng(0)
-    latency, bandwidth = random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16))
-    names = tuple(map(str, range(1000))), tuple("abcdefghijklmnop")
-    table = lm.JobAnalysis(*names, latency, bandwidth, np.full(1000, 10**6))
-    found = lm.map_jobs(table, float(np.median(bandwidth)) * 4)
+    table = table_of(random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16)))
+    found = lm.map_jobs(table, float(np.median(table.bandwidth)) * 4)
     assert 0 < found.lower_bound <= found.makespan
 
 
