@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.support.networks import RATES
 
-from loadmaster.targets.hardware import Core, Memory, Target
+from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import (
     Job,
@@ -23,6 +23,9 @@ from loadmaster.workloads.job import (
 M3E = Path(
     os.environ.get("LOADMASTER_M3E_DATA", Path(__file__).parents[3] / "shared" / "data" / "m3e")
 )
+
+
+ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 
 
 def machine(style, rows=8, columns=16, buffer=8192, **more):
