@@ -150,6 +150,10 @@ class Subgraph:
         self.op(kind, inputs, (result,), options)
         return result
 
+    def last(self, *given, **more):
+        """An operator with one new result, which is the only one of the subgraph."""
+        self.outputs = [self.out(*given, **more)]
+
     def conv(self, value, width, taps=1, stride=1):
         """A convolution with SAME padding, weights of one and biases of zero."""
         _, *sides, channels = self.shapes[value]
@@ -250,6 +254,12 @@ def one_operator(kind, inputs, weights, result, options):
 def graph_of(model, **options):
     with TemporaryDirectory() as folder:
         return lm.load(model.save(Path(folder)), **options)
+
+
+def op_of(*given):
+    """The operator of a model of one."""
+    (op,) = graph_of(one_operator(*given)).ops
+    return op
 
 
 def branches(*widths):
