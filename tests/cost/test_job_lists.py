@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from tests.support import layer_lists
 from tests.support.layers import M3E, loops, machine, one_job
 from tests.support.needs import PUBLIC_INSTANCES
 from tests.support.tables import cases
@@ -105,18 +104,6 @@ def test_what_is_no_text_is_refused(tmp_path):
     for name in ("binary.csv", "absent.csv", "."):
         with pytest.raises(JobError, match=r"is not text in UTF-8|cannot be read"):
             read_job_list(tmp_path / name)
-
-
-@pytest.mark.slow
-def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path):
-    found = layer_lists.layers(100, 9)
-    work = read_job_list(write(tmp_path, layer_lists.text(found), "group.csv"))
-    assert [job.macs for job in work.jobs] == [layer_lists.macs(layer) for layer in found]
-    table = analyse(work, lm.target("m3e-s2"), "maestro")
-    mapping = lm.map_jobs(table, 4e9, samples=2000)
-    assert mapping.lower_bound <= mapping.makespan <= 1.5 * mapping.lower_bound
-    alone = table.latency[np.arange(100), mapping.core]
-    assert (mapping.end - mapping.start >= alone * (1 - 1e-9)).all()
 
 
 @pytest.mark.skipif(not INSTANCES.is_dir(), reason=PUBLIC_INSTANCES)

@@ -161,16 +161,22 @@ def test_searches_find_the_same_on_any_number_of_threads(threads):
     core = generator.integers(0, 5, (23, 30), dtype=np.int32)
     priority = generator.integers(0, 2**32, (23, 30), dtype=np.uint32)
     score = group.native.scores(core, priority)
-    rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.1, "crossover_accel": 0.1}
-    options = rates | {
-        "elites": 4,
-        "parents": 5,
-        "first_generation": 7,
-        "generations": 12,
-        "seed": 3,
-    }
     one, more = (
-        group.native.evolve(core, priority, score, **options, threads=count)
+        group.native.evolve(
+            core,
+            priority,
+            score,
+            mutation=0.05,
+            crossover_gen=0.9,
+            crossover_rg=0.1,
+            crossover_accel=0.1,
+            elites=4,
+            parents=5,
+            first_generation=7,
+            generations=12,
+            seed=3,
+            threads=count,
+        )
         for count in (1, threads)
     )
     for name in ("core", "priority", "score", "history"):
@@ -178,15 +184,19 @@ def test_searches_find_the_same_on_any_number_of_threads(threads):
     assert (one.score == group.native.scores(one.core, one.priority)).all()
     assert one.history[-1] == one.score.min() < score.min()
     queues, score = group.decode(core[:7], priority[:7]), score[:7]
-    options = {
-        "temperature": np.geomspace(0.1, 1e-4, 7),
-        "samples": 200,
-        "target": 0.0,
-        "seed": 3,
-        "stream": 5,
-    }
     one, more = (
-        group.native.anneal(queues, queues, score, score, **options, threads=count)
+        group.native.anneal(
+            queues,
+            queues,
+            score,
+            score,
+            temperature=np.geomspace(0.1, 1e-4, 7),
+            samples=200,
+            target=0.0,
+            seed=3,
+            stream=5,
+            threads=count,
+        )
         for count in (1, threads)
     )
     for name in ("queues", "best", "score", "best_score"):

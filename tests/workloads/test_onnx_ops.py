@@ -20,8 +20,6 @@ import loadmaster as lm
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
 
-MS = "com.microsoft"
-
 
 def test_pools_count_windows_and_reductions_count_what_they_read():
     nodes = """
@@ -196,12 +194,8 @@ def test_a_precision_replans_floats_and_leaves_integers(precision, width):
     """
     weights = "float[10,8] w, double[8,8] m"
     graph = graph_of(nodes, inputs, "y", weights, options={"precision": precision})
-    assert [graph.tensors[name].bytes for name in ("w", "m", "y", "i")] == [
-        80 * width,
-        64 * width,
-        24 * width,
-        24,
-    ]
+    sizes = [graph.tensors[name].bytes for name in ("w", "m", "y", "i")]
+    assert sizes == [80 * width, 64 * width, 24 * width, 24]
     assert (graph.precision, only(graph, "MatMul").bits) == (precision, 8 * width)
     assert only(graph, "Cast").op_class is OpClass.VIEW
 
@@ -234,14 +228,11 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
     graph = graph_of(nodes, "float[1,8,6,6] x", "y", weights)
     assert classes(graph) == "elementwise view view product elementwise view movement"
     tensors, conv = graph.tensors, only(graph, "Conv")
-    assert (
-        tensors["xd"].alias_of,
-        tensors["xd"].bytes,
-        tensors["wd"].alias_of,
-        tensors["wd"].kind,
-    ) == ("xq", 288, "wq", TensorKind.WEIGHT)
+    assert (tensors["xd"].alias_of, tensors["wd"].alias_of) == ("xq", "wq")
+    assert tensors["wd"].kind is TensorKind.WEIGHT
     assert (conv.bits, reads(conv), graph.precision) == (8, {"xd": 288, "wd": 128}, "int8")
-    assert (tensors["c"].bytes, tensors["cq"].bytes, tensors["y"].bytes) == (4 * 576, 576, 4 * 576)
+    sizes = [tensors[name].bytes for name in ("xd", "c", "cq", "y")]
+    assert sizes == [288, 4 * 576, 576, 4 * 576]
 
 
 def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes():
@@ -319,11 +310,8 @@ def test_operators_of_microsoft_without_inference_get_their_shapes():
 def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes():
     nodes = "[m] a = acme.Mystery(x); y = Relu(a)"
     graph = graph_of(nodes, "float[2,8] x", "y", value_info="float[4,4] a")
-    assert (graph.ops[0].op_class, graph.ops[0].macs, reads(graph.ops[0])) == (
-        OpClass.UNKNOWN,
-        0,
-        {"x": 64},
-    )
+    op = graph.ops[0]
+    assert (op.op_class, op.macs, reads(op)) == (OpClass.UNKNOWN, 0, {"x": 64})
     assert graph.unknown_ops == {"Mystery": 1}
 
 
