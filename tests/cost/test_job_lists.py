@@ -225,12 +225,12 @@ def test_a_csv_file_is_known_by_its_header(tmp_path):
 
 @pytest.mark.parametrize(
     ("cost", "instead"),
-    [
-        ("roofline", "choose one of dataflow, maestro, or give a .csv file"),
-        ("", "choose one of dataflow, maestro, or give a .csv file"),
-        ("maestro:", "did you mean maestro?"),
-        ("dataflow:x", "did you mean dataflow?"),
-    ],
+    cases("""
+        roofline | choose one of dataflow, maestro, or give a .csv file
+         | choose one of dataflow, maestro, or give a .csv file
+        maestro: | did you mean maestro?
+        dataflow:x | did you mean dataflow?
+    """),
 )
 def test_an_unknown_model_is_refused_with_those_that_there_are(cost, instead, tmp_path):
     with pytest.raises(JobError, match=re.escape(f"no cost model '{cost}': {instead}")):

@@ -10,6 +10,7 @@ from tests.support import layer_lists
 from tests.support.fuzzing import fuzz
 from tests.support.layers import M3E, loops, one_job
 from tests.support.needs import PUBLIC_INSTANCES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -159,20 +160,18 @@ def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [
-        ("8,8,1,1,1,1,0,shi,2048,2.5", r"energies.csv:2:8: style is 'shi': write one of dla, eye"),
-        ("8,8,1,1,1,1,0,dla,0,2.5", r"energies.csv:2:9: pes is 0"),
-        ("8,8,1,1,1,1,0,dla,2048,nan", r"energies.csv:2:10: energy_nj is 'nan'"),
-        ("8,8,1,1,1,1,0,dla,2048,-1", r"energies.csv:2:10: energy_nj is '-1'"),
-        (
-            "8,8,1,1,1,1,0,dla,2048,2.5\n" * 2 + "8,8,1,1,1,1,0,dla,2048,3.5\n",
-            r"energies.csv:4:10: energy_nj is not what an earlier row says of this layer: keep one",
-        ),
-    ],
+    cases(r"""
+        shi,2048,2.5 | energies.csv:2:8: style is 'shi': write one of dla, eye
+        dla,0,2.5 | energies.csv:2:9: pes is 0
+        dla,2048,nan | energies.csv:2:10: energy_nj is 'nan'
+        dla,2048,-1 | energies.csv:2:10: energy_nj is '-1'
+        dla,2048,2.5\n8,8,1,1,1,1,0,dla,2048,2.5\n8,8,1,1,1,1,0,dla,2048,3.5 | \
+            energies.csv:4:10: energy_nj is not what an earlier row says of this layer: keep one
+    """),
 )
 def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):
     energies = tmp_path / "energies.csv"
-    energies.write_text(TABLE + row)
+    energies.write_text(f"{TABLE}8,8,1,1,1,1,0,{row}\n")
     with pytest.raises(JobError, match=message):
         analyse(layers(tmp_path, "8,8,1,1,1,1,0"), setting(), f"maestro:{energies}")
 

@@ -8,13 +8,13 @@ from tests.support.onnx_builder import (
     constant,
     constants,
     graph_of,
-    info,
     model,
     node,
     only,
     reads,
     shapes,
 )
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -148,40 +148,35 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
 
 @pytest.mark.parametrize(
     ("opset", "attributes", "kind"),
-    [
-        (6, "<is_test=1>", OpClass.VIEW),
-        (6, "<is_test=0>", OpClass.ELEMENTWISE),
-        (6, "", OpClass.ELEMENTWISE),
-        (7, "", OpClass.VIEW),
-    ],
+    cases("""
+        6 | <is_test=1> | view
+        6 | <is_test=0> | elementwise
+        6 | | elementwise
+        7 | | view
+    """),
 )
 def test_before_opset_7_a_dropout_trains_unless_it_says_that_it_does_not(opset, attributes, kind):
-    proto = model(f"y = Dropout{attributes}(x)", "float[2,3] x", "y", opset=opset)
-    assert [op.op_class for op in lm.load(proto).ops] == [kind]
+    proto = model(f"y = Dropout{attributes}(x)", "float[2,3] x", "y", opset=int(opset))
+    assert classes(lm.load(proto)) == kind
 
 
 @pytest.mark.parametrize(
     ("dtype", "count", "size"),
-    [
-        ("INT4", 9, 5),
-        ("UINT4", 8, 4),
-        ("FLOAT8E4M3FN", 7, 7),
-        ("BFLOAT16", 7, 14),
-        ("FLOAT16", 7, 14),
-        ("BOOL", 7, 7),
-        ("DOUBLE", 7, 56),
-    ],
+    cases("""
+        int4 | 9 | 5
+        uint4 | 8 | 4
+        float8e4m3fn | 7 | 7
+        bfloat16 | 7 | 14
+        float16 | 7 | 14
+        bool | 7 | 7
+        double | 7 | 56
+        # Each is a reference.
+        string | 3 | 24
+    """),
 )
 def test_element_types_take_their_true_bytes(dtype, count, size):
-    number = TensorProto.DataType.Value(dtype)
-    graph = graph_of("y = Transpose(x)", [info("x", (count, 1), number)], "y")
-    assert graph.tensors["x"].bytes == size
-    assert graph.tensors["x"].dtype == dtype.lower()
-
-
-def test_a_string_counts_as_a_reference_of_eight_bytes():
-    graph = graph_of("y = Identity(x)", "string[3] x", "y")
-    assert graph.tensors["x"].bytes == 24
+    graph = graph_of("y = Transpose(x)", f"{dtype}[{count},1] x", "y")
+    assert (graph.tensors["x"].bytes, graph.tensors["x"].dtype) == (int(size), dtype)
 
 
 @pytest.mark.parametrize(("precision", "width"), [("int8", 1), ("fp16", 2), ("fp32", 4)])
@@ -317,37 +312,38 @@ def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes():
 
 @pytest.mark.parametrize(
     ("operator", "opset"),
-    [
-        ("MeanVarianceNormalization(x)", 9),
-        ("MeanVarianceNormalization(x)", 13),
-        ("MeanVarianceNormalization<axes=[1]>(x)", 21),
-        ("GroupNormalization<num_groups=2>(x, half, half)", 18),
-        ("GroupNormalization<num_groups=2>(x, scale, scale)", 21),
-    ],
+    cases("""
+        MeanVarianceNormalization(x) | 9
+        MeanVarianceNormalization(x) | 13
+        MeanVarianceNormalization<axes=[1]>(x) | 21
+        GroupNormalization<num_groups=2>(x, half, half) | 18
+        GroupNormalization<num_groups=2>(x, scale, scale) | 21
+    """),
 )
 def test_normalisations_that_are_functions_have_shapes(operator, opset):
     """Also with the defaults of their attributes, and where the body depends on the operands."""
     nodes = f"t = {operator}; y = Relu(t)"
-    graph = graph_of(nodes, "float[1,4,6,6] x", "y", "float[2] half, float[4] scale", opset=opset)
+    weights = "float[2] half, float[4] scale"
+    graph = graph_of(nodes, "float[1,4,6,6] x", "y", weights, opset=int(opset))
     assert shapes(graph, "t") == "1x4x6x6"
     assert graph.ops[0].op_class is OpClass.REDUCTION
 
 
 @pytest.mark.parametrize(
     ("operator", "inputs", "opset", "shape"),
-    [
-        ("Conv(x, w)", "bfloat16[1,4,8,8] x, bfloat16[6,4,3,3] w", 11, (1, 6, 6, 6)),
-        ("MatMul(x, w)", "bfloat16[3,4] x, bfloat16[4,5] w", 9, (3, 5)),
-        ("MaxPool<kernel_shape=[2, 2]>(x)", "bfloat16[1,4,8,8] x", 12, (1, 4, 7, 7)),
-        ("Resize(x, scales)", "bfloat16[1,4,8,8] x", 10, (1, 4, 16, 16)),
-    ],
+    cases("""
+        Conv(x, w) | bfloat16[1,4,8,8] x, bfloat16[6,4,3,3] w | 11 | 1x6x6x6
+        MatMul(x, w) | bfloat16[3,4] x, bfloat16[4,5] w | 9 | 3x5
+        MaxPool<kernel_shape=[2, 2]>(x) | bfloat16[1,4,8,8] x | 12 | 1x4x7x7
+        Resize(x, scales) | bfloat16[1,4,8,8] x | 10 | 1x4x16x16
+    """),
 )
 def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
     operator, inputs, opset, shape
 ):
     nodes, scales = f"t = {operator}; y = Identity(t)", constants(scales=[1.0, 1.0, 2.0, 2.0])
-    graph = graph_of(nodes, inputs, "y", scales, opset=opset)
-    assert (graph.tensors["t"].shape, graph.tensors["t"].dtype) == (shape, "bfloat16")
+    graph = graph_of(nodes, inputs, "y", scales, opset=int(opset))
+    assert (shapes(graph, "t"), graph.tensors["t"].dtype) == (shape, "bfloat16")
 
 
 @pytest.mark.parametrize(
