@@ -354,11 +354,8 @@ def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else():
     generator, ranges, groups = np.random.default_rng(1), 0, 0
     for _ in range(300):
         count = int(generator.integers(1, 5))
-        lower = generator.integers(0, 3, count)
-        upper, size = lower + generator.integers(1, 4, count), generator.integers(1, 6, count)
-        buffers = [
-            lm.Buffer(f"b{i}", int(lower[i]), int(upper[i]), int(size[i])) for i in range(count)
-        ]
+        buffers = lived(generator.integers((0, 1, 1), (3, 4, 6), (count, 3)))
+        lower, upper, size = buffers
         low = int(generator.integers(0, 4))
         reserved = ((low, low + 3),) if generator.random() < 0.5 else ()
         aliases = ((0, 1),) if count > 1 and generator.random() < 0.5 else ()
@@ -366,14 +363,13 @@ def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else():
         proof = answer.certificate
         if not isinstance(proof, Load) or proof.instant is None:
             continue
-        named = {name for name in proof.buffers if not name.startswith("(")}
-        alive = [b for b in buffers if b.id in named and b.lower <= proof.instant < b.upper]
-        taken = {b.id: b.size for b in alive}
-        if len(alive) > 1 and aliases and {"b0", "b1"} <= set(taken):
-            taken["b0"] = max(taken["b0"], taken.pop("b1"))
+        named = [int(name) for name in proof.buffers if not name.startswith("(")]
+        taken = {i: size[i] for i in named if lower[i] <= proof.instant < upper[i]}
+        assert len(taken) == len(named)
+        if aliases and {0, 1} <= set(taken):
+            taken[0] = max(taken[0], taken.pop(1))
         held = 3 * (len(proof.buffers) - len(named))
         assert sum(taken.values()) + held == proof.bytes, (buffers, reserved, aliases, proof)
-        assert len(alive) == len(named)
         ranges += held > 0
         groups += bool(aliases)
     assert min(ranges, groups) > 10

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.tables import cases
+from tests.support.tables import cases, column
 
 from loadmaster.core import units
 from loadmaster.core.errors import UnitError
@@ -41,19 +41,21 @@ def test_each_kind_of_quantity_reads_its_own_unit(kind, text, expected):
     "text",
     [
         "",
-        "MiB",
-        "8 GB/s",
-        "8 MHz",
-        "-1 B",
-        "NaN",
-        "inf",
-        "1e99 B",
-        "1e999999 GB",
-        "1.5 B",
-        "0x10",
         True,
-        "8 8 B",
-        "٣ B x",
+        *column("""
+            MiB
+            8 GB/s
+            8 MHz
+            -1 B
+            NaN
+            inf
+            1e99 B
+            1e999999 GB
+            1.5 B
+            0x10
+            8 8 B
+            ٣ B x
+        """),
     ],
 )
 def test_what_is_not_a_number_of_bytes_is_refused_by_name(text):

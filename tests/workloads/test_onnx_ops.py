@@ -14,7 +14,7 @@ from tests.support.onnx_builder import (
     reads,
     shapes,
 )
-from tests.support.tables import cases
+from tests.support.tables import cases, column
 
 import loadmaster as lm
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -59,24 +59,24 @@ def test_slices_and_splits_touch_only_what_they_take():
 
 @pytest.mark.parametrize(
     "operator",
-    [
-        "Reshape(a, t)",
-        "Flatten<axis=2>(a)",
-        "Squeeze(a, zero)",
-        "Unsqueeze(a, zero)",
-        "Identity(a)",
-        "Dropout(a)",
-        "Cast<to=1>(a)",
-        "Transpose<perm=[1, 0, 2]>(a)",
-        "Expand(a, same)",
-        "Tile(a, ones)",
-        "Slice(a, zero, four, one)",
-        "Pad(a, nothing)",
-        "Split<num_outputs=1>(a)",
-        "Concat<axis=0>(a)",
-        "Concat<axis=0>(a, empty)",
-        "Sum(a)",
-    ],
+    column("""
+        Reshape(a, t)
+        Flatten<axis=2>(a)
+        Squeeze(a, zero)
+        Unsqueeze(a, zero)
+        Identity(a)
+        Dropout(a)
+        Cast<to=1>(a)
+        Transpose<perm=[1, 0, 2]>(a)
+        Expand(a, same)
+        Tile(a, ones)
+        Slice(a, zero, four, one)
+        Pad(a, nothing)
+        Split<num_outputs=1>(a)
+        Concat<axis=0>(a)
+        Concat<axis=0>(a, empty)
+        Sum(a)
+    """),
 )
 def test_operators_that_only_rename_bytes_are_views(operator):
     weights = constants(
@@ -103,13 +103,13 @@ def test_operators_that_only_rename_bytes_are_views(operator):
 
 @pytest.mark.parametrize(
     "operator",
-    [
-        "Transpose<perm=[0, 2, 1]>(a)",
-        "Slice(a, minus, least, one, minus)",
-        "Pad(a, shift)",
-        "Concat<axis=0>(a, a)",
-        "Tile(a, two)",
-    ],
+    column("""
+        Transpose<perm=[0, 2, 1]>(a)
+        Slice(a, minus, least, one, minus)
+        Pad(a, shift)
+        Concat<axis=0>(a, a)
+        Tile(a, two)
+    """),
 )
 def test_operators_that_change_the_order_of_bytes_are_movement(operator):
     weights = constants(minus=[-1], least=[-100], one=[1], shift=[0, 1, 0, 0, -1, 0], two=[2, 1, 1])
