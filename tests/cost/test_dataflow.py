@@ -158,9 +158,7 @@ def test_tiles_smaller_than_the_array_pay_in_cycles():
     """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the
     job says so."""
     nest = loops("k=8 c=16 y=1 x=1 r=1 s=1")
-    quick, little = (
-        machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100)
-    )
+    quick, little = (machine(buffer=size, local_buffer=0) for size in (4096, 100))
     assert tilings_of(nest, with_any_bandwidth(quick)).cycles.tolist() == [1 + 22]
     assert tilings_of(nest, little).buffer[0] <= 100
     assert tilings_of(nest, little).cycles[0] >= 2 + 22
@@ -195,7 +193,7 @@ def test_what_is_added_to_results_takes_no_room_of_their_tiles():
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array
     works, and its results leave after that."""
-    nest, target = loops("k=8 c=16 y=64"), machine(Style.WEIGHT_STATIONARY)
+    nest, target = loops("k=8 c=16 y=64"), machine()
     tilings = tilings_of(nest, target)
     first, last, weights = tilings.lead[0] * target.main.read_bandwidth, 8.0, 128
     rows = (first - last - weights) / 16
@@ -253,7 +251,7 @@ def bare_job(elements, size):
 
 def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle():
     def found(*work, **more):
-        return latency_and_bytes(bare_job(*work), machine(Style.WEIGHT_STATIONARY, **more))
+        return latency_and_bytes(bare_job(*work), machine(**more))
 
     # 16 lanes of two bytes.
     assert found(0, 3200) == pytest.approx((200e-9, 6400))
@@ -373,7 +371,7 @@ def test_cycles_by_hand(style, nest, cycles):
 
 def test_wider_numbers_take_longer():
     nest = loops("k=8 c=16 y=5 x=7")
-    target = with_any_bandwidth(machine(Style.WEIGHT_STATIONARY))
+    target = with_any_bandwidth(machine())
     cycles = [costs(one_job(nest, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)]
     assert [c / cycles[0] for c in cycles] == pytest.approx([1, 1, 2, 4, 4])
 
@@ -381,7 +379,7 @@ def test_wider_numbers_take_longer():
 def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_blocking_allows():
     nest = loops("k=512 c=512 y=512")
     sizes = operand_bytes(nest)
-    moved = costs(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=32 * 1024))[1]
+    moved = costs(one_job(nest), machine(buffer=32 * 1024))[1]
     # Hong and Kung (1981): at least 2 mnk / sqrt(buffer elements) for the two factors.
     assert moved[0] + moved[1] >= 2 * 512**3 / (32 * 1024) ** 0.5
     assert moved[0] + moved[1] <= 6 * 2 * 512**3 / (32 * 1024) ** 0.5
@@ -392,13 +390,13 @@ def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step():
     nest = loops("k=64 c=64 repeats=10")
     work = one_job(nest, (640, 4096, 640))
     for buffer, moved in ((1024, 40960), (16384, 4096)):
-        assert costs(work, machine(Style.WEIGHT_STATIONARY, buffer=buffer))[1][1] == moved
+        assert costs(work, machine(buffer=buffer))[1][1] == moved
 
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
     nest = loops("k=8 c=8 y=8 x=8 r=7 s=7")
     with pytest.raises(lm.TargetError, match=r"core core.*job j"):
-        job_table(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=64))
+        job_table(one_job(nest), machine(buffer=64))
 
 
 def test_pieces_of_sums_have_the_efficiency_of_their_operator():

@@ -11,7 +11,6 @@ from tests.support.tables import cases
 import loadmaster as lm
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_jobs
-from loadmaster.targets.hardware import Style
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Role, Workload
 
@@ -257,4 +256,4 @@ def test_tables_of_several_sources_are_pooled_under_names_of_their_own(tmp_path)
 def test_more_arithmetic_than_can_be_counted_is_refused():
     nest = loops("k=2097152 c=2097152 y=1048576")
     with pytest.raises(JobError, match="job j has 4611686018427387904 multiply-accumulates"):
-        analyse(one_job(nest, (1, 1, 1)), machine(Style.WEIGHT_STATIONARY), "maestro")
+        analyse(one_job(nest, (1, 1, 1)), machine(), "maestro")

@@ -28,7 +28,7 @@ M3E = Path(
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 
 
-def machine(style, rows=8, columns=16, buffer=8192, **more):
+def machine(style=Style.WEIGHT_STATIONARY, rows=8, columns=16, buffer=8192, **more):
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.efforts import verified
 from tests.support.fuzzing import FUZZ
 from tests.support.networks import npu
-from tests.support.onnx_builder import classes, complaint, reads, sizes
+from tests.support.onnx_builder import classes, complaint, needed, reads, sizes
 from tests.support.onnx_builder import graph_of as onnx_graph_of
 from tests.support.tflite_models import Model, b, graph_of, i, one_operator, op_of, started
 from tests.support.tflite_random import random_model
@@ -85,11 +85,11 @@ def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one
         for mine, other in zip(ours.reads, theirs.reads, strict=True):
             if mine.tensor.startswith("x"):
                 shape = inputs[int(mine.tensor[1:])]
-                needed = operand_box(
+                found = operand_box(
                     other.windows, tuple(box[axis] for axis in FIRST), shapes[mine.tensor]
                 )
                 assert operand_box(mine.windows, box, shape) == tuple(
-                    needed[FIRST.index(axis)] for axis in range(4)
+                    found[FIRST.index(axis)] for axis in range(4)
                 )
             assert bool(mine.windows) == bool(other.windows)
 
@@ -107,16 +107,16 @@ def test_a_fully_connected_layer_is_a_matrix_product_of_rows():
     assert (nest.k, nest.c, nest.y, flat.macs, nest.loops) == (7, 20, 3, 420, ("y", "channels"))
     kept = op_of("FULLY_CONNECTED", "2x3x20", "7x20 7", "2x3x7", {})
     assert (kept.nests[0].y, kept.macs) == (6, 840)
-    box = ((1, 2), (0, 2), (3, 5))
-    x, weight, bias = (access.windows for access in kept.reads)
-    assert operand_box(x, box, (2, 3, 20)) == ((1, 2), (0, 2), (0, 20))
-    assert operand_box(weight, box, (7, 20)) == ((3, 5), (0, 20))
-    assert operand_box(bias, box, (7,)) == ((3, 5),)
+    part = "1-2 0-2 3-5"
+    x, weight, bias = kept.reads
+    assert needed(x, part, "2x3x20") == "1-2 0-2 0-20"
+    assert needed(weight, part, "7x20") == "3-5 0-20"
+    assert needed(bias, part, "7") == "3-5"
     # Of operands whose rows lie in several dimensions all is read.
     merged = op_of("FULLY_CONNECTED", "2x4x5", "7x20 7", "2x7", {})
     assert (merged.macs, merged.axes) == (280, (0, 1))
-    x, weight, _ = (access.windows for access in merged.reads)
-    assert (x, operand_box(weight, box[1:], (7, 20))) == ((), ((3, 5), (0, 20)))
+    x, weight, _ = merged.reads
+    assert (x.windows, needed(weight, "0-2 3-5", "7x20")) == ((), "3-5 0-20")
 
 
 @pytest.mark.parametrize(("rows", "more"), [(24, 72), (33, 257), (7, 224), (61, 121)])
@@ -144,8 +144,8 @@ def test_a_batch_of_matrix_products_may_be_transposed():
     op = op_of("BATCH_MATMUL", "3x5x4 3x6x5", "", "3x4x6", {0: 1, 1: 1})
     assert op.macs == 3 * 4 * 5 * 6
     x, y = op.reads
-    assert operand_box(x.windows, ((1, 2), (0, 3), (2, 4)), (3, 5, 4)) == ((1, 2), (0, 5), (0, 3))
-    assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
+    assert needed(x, "1-2 0-3 2-4", "3x5x4") == "1-2 0-5 0-3"
+    assert needed(y, "1-2 0-3 2-4", "3x6x5") == "1-2 2-4 0-5"
 
 
 def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_not_known():
@@ -159,13 +159,10 @@ def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_n
     ends, steps = (1, 16, 8, 4), (1, 3, 2, 1)
     strided = sliced("STRIDED_SLICE", (0, 2, 5, 0), (ends, steps), "1x5x4x4", {0: 4})
     # A bit of the first mask leaves the start of the third dimension open.
-    assert operand_box(strided.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends) == (
-        *((0, 1), (5, 9)),
-        *((4, 5), (0, 4)),
-    )
+    assert needed(strided.reads[0], "0-1 1-3 2-3 0-4", "1x16x8x4") == "0-1 5-9 4-5 0-4"
     fewer = sliced("STRIDED_SLICE", (0, 5), ((1, 16), (1, 1)), "1x11x8x4", {})
     assert fewer.axes == (0, 1, 2, 3)
-    assert operand_box(fewer.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends)[1] == (6, 8)
+    assert needed(fewer.reads[0], "0-1 1-3 2-3 0-4", "1x16x8x4") == "0-1 6-8 2-3 0-4"
     last = sliced("STRIDED_SLICE", (0, -1, 0, 0), (ends, (1, 1, 1, 1)), "1x8x4", {4: 2})
     assert not last.axes
     assert not sliced("SLICE", (), ((1, 5, 4, 4),), "1x5x4x4", None).axes
