@@ -198,14 +198,12 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
 
 def test_a_second_input_of_a_recurrent_cell_has_products_of_its_own():
     model, main = started()
-    weights = [[main.tensor((7, width), data=1) for width in (10, 7, 5)] for _ in "fb"]
-    biases = [main.tensor((7,), data=1) for _ in "fb"]
-    states = [main.tensor((2, 7), variable=True) for _ in "fb"]
-    operands = [main.input((2, 6, 10), name="x")]
-    for (inner, recurrent, _), *own in zip(weights, biases, states, strict=True):
-        operands += [inner, recurrent, *own]
-    operands += [main.input((2, 6, 5)), weights[0][2], weights[1][2]]
-    main.last("BIDIRECTIONAL_SEQUENCE_RNN", operands, (2, 6, 7))
+    operands = [main.input("2x6x10", name="x")]
+    for _ in "fb":
+        operands += [main.tensor(shape, data=1) for shape in ("7x10", "7x7", "7")]
+        operands.append(main.tensor("2x7", variable=True))
+    operands += [main.input("2x6x5"), *(main.tensor("7x5", data=1) for _ in "fb")]
+    main.last("BIDIRECTIONAL_SEQUENCE_RNN", operands, "2x6x7")
     assert graph_of(model).ops[0].macs == 2 * 6 * 2 * 7 * (10 + 7 + 5)
 
 

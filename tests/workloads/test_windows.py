@@ -48,11 +48,6 @@ def graph_of(proto):
     return built(walk_network(proto, LoadOptions()), "one", "test")
 
 
-def op_of(*given, **options):
-    (op,) = graph_of(model_of(*given, **options)).ops
-    return op
-
-
 def rows_read(op, first, last, extent):
     """Which rows of its first operand a few rows of the result of a resize need."""
     return op.reads[0].windows[2].of(((0, 1), (0, 2), (first, last), (0, 3)), extent)
@@ -94,6 +89,13 @@ def case(line):
     }
     shapes = [sizes(each) for each in operands if each[0] != "="]
     return kind, shapes, constants, attributes, line[0] != "~"
+
+
+def op_of(line, opset=17):
+    """The operator of a case."""
+    kind, *given, _ = case(line)
+    (op,) = graph_of(model_of(kind, *given, opset)).ops
+    return op
 
 
 # The reference leaves out the last channel of LRN's neighbourhood, which the standard counts.
@@ -163,7 +165,7 @@ def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(lin
 def test_resizing_rounded_positions_up_before_opset_11_where_it_made_less(scale):
     """As the standard's own example of that version did, and as ONNX Runtime does."""
     scales = np.array([1, 1, scale, 1], np.float32)
-    op = op_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10)
+    (op,) = graph_of(model_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10)).ops
     rounded = np.ceil if scale < 1 else np.floor
     for row in range(int(9 * scale)):
         first, last = rows_read(op, row, row + 1, 9)
@@ -171,18 +173,17 @@ def test_resizing_rounded_positions_up_before_opset_11_where_it_made_less(scale)
 
 
 def test_elements_that_a_pad_repeats_move_also_where_it_adds_as_many_as_it_removes():
-    pads = {1: np.array([0, 1, 0, 2, -1, 0])}
-    assert op_of("Pad", [(2, 4, 3)], pads, {"mode": "edge"}).axes == (2,)
+    assert op_of('Pad<mode="edge"> 2x4x3 =[0,1,0,2,-1,0]').axes == (2,)
 
 
 @pytest.mark.parametrize("kind", ["Conv", "AveragePool", "LpPool"])
 def test_padding_below_nothing_skips_elements_at_the_begin_in_some_runtimes(kind):
     """Windows of two elements, five apart, over nine: ONNX Runtime's pools begin with the second,
     its convolutions with the first."""
-    weights = [(1, 1, 2)] if kind == "Conv" else []
+    weights = " 1x1x2" if kind == "Conv" else ""
     for extent, stride, needed in ((9, 5, (5, 8)), (6, 3, (3, 5))):
-        attributes = {"kernel_shape": [2], "strides": [stride], "auto_pad": "SAME_UPPER"}
-        op = op_of(kind, [(1, 1, extent), *weights], {}, attributes)
+        attributes = f'kernel_shape=[2],strides=[{stride}],auto_pad="SAME_UPPER"'
+        op = op_of(f"{kind}<{attributes}> 1x1x{extent}{weights}")
         assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), extent) == needed
 
 
@@ -224,7 +225,7 @@ def test_statistics_of_a_batch_take_all_of_it(results, wanted):
 
 
 def test_one_number_normalises_a_batch_without_channels():
-    op = op_of("BatchNormalization", [(4,), *[(1,)] * 4], {}, {})
+    op = op_of("BatchNormalization 4 1 1 1 1")
     assert op.axes == (0,)
     assert {read.tensor for read in op.reads if any(w.axis >= 0 for w in read.windows)} == {"x0"}
 
@@ -355,31 +356,31 @@ def test_a_result_as_long_as_the_operand_at_another_scale_needs_all_of_it():
 
 
 @pytest.mark.parametrize(
-    ("kind", "shapes", "attributes", "opset", "windows"),
+    ("line", "opset", "operand", "windows"),
     [
-        ("ConvInteger", [(1, 2, 4, 4), (4, 2, 2, 2), (1,), (1,)], {}, 17, {3: (ALL,)}),
-        ("GroupNormalization", [(2, 4, 2), (1,), (1,)], {"num_groups": 2}, 18, {1: (ALL,)}),
-        ("Add", [(2, 3, 4, 3), (3,)], {"axis": 1, "broadcast": 1}, 6, {1: ()}),
-        ("PRelu", [(2, 3, 4, 3), (3,)], {}, 6, {1: ()}),
+        ("ConvInteger 1x2x4x4 4x2x2x2 1 1", 17, "x3", (ALL,)),
+        ("GroupNormalization<num_groups=2> 2x4x2 1 1", 18, "x1", (ALL,)),
+        ("Add<axis=1,broadcast=1> 2x3x4x3 3", 6, "x1", ()),
+        ("PRelu 2x3x4x3 3", 6, "x1", ()),
     ],
 )
 def test_operands_of_other_extents_than_the_dimension_are_needed_by_every_piece(
-    kind, shapes, attributes, opset, windows
+    line, opset, operand, windows
 ):
+    kind, shapes, _, attributes, _ = case(line)
     dtype = "uint8" if kind == "ConvInteger" else "float"
     inputs = {f"x{i}": f"{dtype}{list(shape)}" for i, shape in enumerate(shapes)}
     described = ", ".join(f"{text} {name}" for name, text in inputs.items())
     operators = [node(kind, list(inputs), "y", **attributes)]
     (op,) = graph_of(model(operators, described, "y", opset=opset)).ops
-    found = {read.tensor: read.windows for read in op.reads}
-    assert {i: found[f"x{i}"] for i in windows} == windows
+    assert {read.tensor: read.windows for read in op.reads}[operand] == windows
 
 
 @pytest.mark.parametrize(("opset", "axes"), [(11, (0,)), (13, (0, 2))])
 def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(opset, axes):
     """Against sums over the numbers that each definition normalises together; the reference
     evaluator knows the later one only."""
-    assert op_of("Softmax", [(2, 3, 4)], {}, {"axis": 1}, opset).axes == axes
+    assert op_of("Softmax<axis=1> 2x3x4", opset).axes == axes
     together = np.arange(24).reshape(2, 3, 4)
     together = together // 12 if opset < 13 else together // 12 * 4 + together % 4
     for axis in range(3):
