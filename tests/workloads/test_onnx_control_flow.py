@@ -5,7 +5,6 @@ import pytest
 from tests.support.onnx_builder import (
     body,
     classes,
-    constant,
     constants,
     graph_of,
     model,
@@ -30,7 +29,7 @@ def choice(condition):
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
 def test_a_branch_whose_condition_is_constant_is_taken(value, macs, width):
-    weights = [*WEIGHTS, constant("c", value, "bool")]
+    weights = [*WEIGHTS, *constants(c=value)]
     graph = graph_of([choice("c")], "float[1,8] x", "y", weights)
     assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
     assert [op.name for op in graph.ops if op.macs] == ["if/product"]

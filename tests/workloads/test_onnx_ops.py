@@ -217,8 +217,7 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
     """
     weights = [
         absent("wq", (16, 8, 1, 1), TensorProto.INT8),
-        *constants(s=0.1),
-        constant("z", 0, np.int8),
+        *constants(s=0.1, z=np.int8(0)),
     ]
     graph = graph_of(nodes, "float[1,8,6,6] x", "y", weights)
     assert classes(graph) == "elementwise view view product elementwise view movement"
@@ -236,7 +235,7 @@ def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes():
         d = DequantizeLinear(q, s, z)
         y = MatMul(x, d)
     """
-    weights = [absent("w", (64, 64)), *constants(s=0.1), constant("z", 0, np.int8)]
+    weights = [absent("w", (64, 64)), *constants(s=0.1, z=np.int8(0))]
     graph = graph_of(nodes, "float[2,64] x", "y", weights)
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
     assert graph.tensors["d"].alias_of == "q"

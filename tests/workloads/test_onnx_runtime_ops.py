@@ -13,7 +13,6 @@ from onnx import TensorProto
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import (
     absent,
-    constant,
     constants,
     graph_of,
     info,
@@ -103,7 +102,7 @@ CASES = list(rows(CASES))
 
 def parts_of(kind, operands, outputs, attrs, domain="com.microsoft"):
     """One operator, its inputs, its results and constants."""
-    inputs, weights, names = [], [*constants(s=0.1), constant("z", 3, np.uint8)], []
+    inputs, weights, names = [], constants(s=0.1, z=np.uint8(3)), []
     for index, each in enumerate(operands):
         if isinstance(each, str):
             names.append(each)

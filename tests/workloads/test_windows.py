@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
-from tests.support.onnx_builder import constant, info, model, node, operator, sizes
+from tests.support.onnx_builder import constants, info, model, node, operator, sizes
 from tests.support.tables import cases
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
@@ -30,15 +30,15 @@ from loadmaster.workloads.window import (
 )
 
 
-def model_of(kind, shapes, constants, attributes, opset=17):
-    """One operator whose operands are inputs of the network, or constants."""
-    names = [f"x{i}" for i in range(len(shapes) + len(constants))]
-    free = [name for i, name in enumerate(names) if i not in constants]
+def model_of(kind, shapes, known, attributes, opset=17):
+    """One operator whose operands are inputs of the network, or known."""
+    names = [f"x{i}" for i in range(len(shapes) + len(known))]
+    free = [name for i, name in enumerate(names) if i not in known]
     return model(
         [node(kind, names, "y", **attributes)],
         dict(zip(free, shapes, strict=True)),
         "y",
-        [constant(names[i], array, array.dtype) for i, array in constants.items()],
+        constants(**{names[i]: array for i, array in known.items()}),
         opset,
         ir_version=9,
     )
@@ -84,11 +84,9 @@ def case(line):
     is before a constant."""
     text, *operands = line.lstrip("~").split()
     kind, attributes = operator(text)
-    constants = {
-        i: np.array(json.loads(each[1:])) for i, each in enumerate(operands) if each[0] == "="
-    }
+    known = {i: np.array(json.loads(each[1:])) for i, each in enumerate(operands) if each[0] == "="}
     shapes = [sizes(each) for each in operands if each[0] != "="]
-    return kind, shapes, constants, attributes, line[0] != "~"
+    return kind, shapes, known, attributes, line[0] != "~"
 
 
 def op_of(line, opset=17):
@@ -196,7 +194,7 @@ def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
         [node("Slice", ["x", "starts", "ends", "axes", "steps"], "t"), node("Relu", "t", "y")],
         "float[8,8] x",
         "y",
-        [constant(name, numbers) for name, numbers in operands.items()],
+        constants(**operands),
         17,
         value_info="float[4,8] t",
     )
