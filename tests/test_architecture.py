@@ -314,8 +314,7 @@ def test_modules_import_from_where_things_are():
                 names = [node.attr]
             beyond = {*names} - {NATIVE, "__version__"}
             assert not beyond, (
-                f"{module} takes {sorted(beyond)} from loadmaster: import from the module that"
-                " defines it"
+                f"{module} takes {sorted(beyond)} from loadmaster: import from the module that defines it"
             )
 
 

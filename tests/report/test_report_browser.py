@@ -22,10 +22,7 @@ from loadmaster.report.sweep import sweep_page
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = (
-    "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked ="
-    " 1</script></script>\x1b[31m@name{safe}&amp;"
-)
+HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
 
 
 def written(plan, directory):
@@ -109,8 +106,7 @@ def test_hostile_names_stay_text(driver, plan, rename_plan, tmp_path):
         hover_first(driver, chart)
     shown = driver.execute_script(
         in_shadow(
-            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent :"
-            " e.textContent)"
+            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent : e.textContent)"
         )
     )
     assert any("<script>window.hacked" in text for text in shown)

@@ -58,10 +58,7 @@ def test_same_plan_same_bytes_in_any_process(page, make_plan, tmp_path):
     """Again in this process, where Bokeh has counted on, and in another, where sets have another
     order."""
     assert render_page(make_plan(notes=NOTES)) == page
-    code = (
-        "import sys; from tests.support.drawn_plan import drawn_plan;"
-        f" drawn_plan(notes={NOTES}).report(sys.argv[1])"
-    )
+    code = f"import sys; from tests.support.drawn_plan import drawn_plan; drawn_plan(notes={NOTES}).report(sys.argv[1])"
     places = [str(Path(__file__).parents[2]), *sys.path]
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
