@@ -91,23 +91,14 @@ class Subgraph:
         zero=0,
         axis=0,
         name=None,
-        buffer=None,
+        buffer=0,
     ):
         """A tensor; with ``data`` it is a constant, of one number throughout or of an array. Its
         shape may be text, such as ``1x8``."""
         index, shape = len(self.tensors), sizes(shape) if isinstance(shape, str) else tuple(shape)
-        if buffer is None:
-            buffer = (
-                0
-                if data is None
-                else self.model.buffer(
-                    (
-                        np.full(shape, data, dtype)
-                        if np.ndim(data) == 0
-                        else np.asarray(data, dtype=dtype).reshape(shape)
-                    ).tobytes()
-                )
-            )
+        if data is not None:
+            full = np.full(shape, data, dtype) if np.ndim(data) == 0 else np.array(data, dtype)
+            buffer = self.model.buffer(full.tobytes())
         fields = {
             0: Numbers("i", shape),
             1: b(TYPES.index(dtype)),
