@@ -325,10 +325,8 @@ def operators_gone(plan):
     """The last job and its operators are left out, and what it reads is the output; where what it
     reads is one tensor."""
     last = max(plan.jobs, key=lambda job: job.end)
-    made, needed = (
-        {x.tensor for x in last.writes},
-        [x.tensor for x in last.reads if "/w_" not in x.tensor],
-    )
+    made = {x.tensor for x in last.writes}
+    needed = [x.tensor for x in last.reads if "/w_" not in x.tensor]
     source = next(t for t in plan.tensors if t.name == needed[0])
     moved = replace(source, is_output=True)
     operators = tuple(o for o in plan.networks[0].operators if o.name not in last.operators)

@@ -109,11 +109,9 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared():
 def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it():
     dice = np.random.default_rng(1)
     steps, batches = 3000, 4
-    weights, live, passed = (
-        dice.integers(1, 1000, steps),
-        dice.integers(8000, 9000, steps),
-        dice.integers(1, 8000, steps),
-    )
+    weights = dice.integers(1, 1000, steps)
+    live = dice.integers(8000, 9000, steps)
+    passed = dice.integers(1, 8000, steps)
     chain = Chain(np.arange(batches * steps).reshape(batches, steps), weights, live, passed)
     blocks = best_blocks(chain, 30_000)
     ends = [block.end for block in blocks]

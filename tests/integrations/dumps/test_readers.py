@@ -96,10 +96,8 @@ def xla_files(folder, values, lives):
     path.write_text(
         f"BufferAssignment:\n{parameter}allocation 1: size 640, preallocated-temp:\n{values}"
     )
-    sequence, peak = (
-        "  InstructionSequence:\n    0:p\n",
-        "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n",
-    )
+    sequence = "  InstructionSequence:\n    0:p\n"
+    peak = "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n"
     (folder / "m-live-range.txt").write_text(
         f"HloLiveRange (max 9):\n{sequence}  BufferLiveRange:\n    p{{}}:0-9\n{lives}{peak}"
     )
