@@ -12,8 +12,7 @@ import loadmaster as lm
 
 def copying(cores=2, scratchpad=64 * 1024):
     """Cores that need all operands in a scratchpad."""
-    machine = npu(cores, scratchpad)
-    return machine.with_memory(0, in_place=False)
+    return npu(cores, scratchpad).with_memory(0, in_place=False)
 
 
 def summing(build, x):
