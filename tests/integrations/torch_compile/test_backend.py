@@ -214,7 +214,7 @@ def test_gradients_that_are_negated_when_they_are_read():
 @pytest.mark.parametrize("budget", [None, "1 GiB"])
 def test_forward_mode_differentiation_runs_without_a_plan(budget):
     module, x, tangent = nn.Linear(64, 64), torch.randn(4, 64), torch.randn(4, 64)
-    call = with_plan(module, budget)
+    call = with_plan(module, fast_memory=budget)
     with torch.no_grad(), forward_ad.dual_level():
         dual = forward_ad.make_dual(x, tangent)
         seen, right = (forward_ad.unpack_dual(one(dual)).tangent for one in (call, module))
@@ -227,7 +227,7 @@ def test_forward_mode_differentiation_runs_without_a_plan(budget):
 def test_changes_of_tensors_that_are_saved_as_views_are_noticed(budget):
     """As where a GAN updates its discriminator before the generator's backward pass."""
     module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    call = with_plan(module, budget)
+    call = with_plan(module, fast_memory=budget)
     for _ in range(2):
         loss = call(torch.randn(4, 64)).square().mean()
         with torch.no_grad():
