@@ -56,23 +56,20 @@ def test_wrong_types_are_refused_and_never_escape(wrong):
 def test_items_and_machines_of_wrong_types_are_refused(wrong):
     target, graph = lm.target("edge-npu"), lm.load("onnx:squeezenet")
     axis, limits = lm.parse_axis("scratchpad=1MiB:2MiB"), lm.Limits(makespan=1.0)
-    for function in (lm.area, lm.peak_power, lm.kernel_work, lm.read_job_list, lm.strategies):
+    alone = lm.area, lm.peak_power, lm.kernel_work, lm.read_job_list, lm.strategies
+    for function, *given in (
+        *((function, wrong) for function in alone),
+        (lm.lower, wrong, target),
+        (lm.divide_jobs, wrong, target, 1e9),
+        (lm.map_dependent_jobs, wrong, 1e9, []),
+        (lm.map_divided_jobs, wrong, 1e9),
+        (lm.size, wrong, target, axis, limits),
+        (lm.size, [graph], target, wrong, limits),
+        (lm.sweep, wrong, target, [axis]),
+        (lm.sweep, [graph], target, wrong),
+    ):
         with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-            function(wrong)
-    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-        lm.lower(wrong, target)
-    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-        lm.divide_jobs(wrong, target, 1e9)
-    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-        lm.map_dependent_jobs(wrong, 1e9, [])
-    with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-        lm.map_divided_jobs(wrong, 1e9)
-    for given in ((wrong, target, axis, limits), ([graph], target, wrong, limits)):
-        with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-            lm.size(*given)
-    for given in ((wrong, target, [axis]), ([graph], target, wrong)):
-        with pytest.raises(LoadmasterError, match=r"\A[^\n]+\Z"):
-            lm.sweep(*given)
+            function(*given)
 
 
 def test_lists_are_of_the_items_that_are_needed():

@@ -166,9 +166,8 @@ def test_a_seed_may_be_a_number_of_numpy(strategy, kind):
 # Buffers with gaps of which each two are alive together at some instant.
 
 
-def three():
-    """Two at every instant, and each two at some."""
-    return buffers_of("a 0 2 5, b 0 3 6 gaps=1-2, c 1 3 7")
+THREE = buffers_of("a 0 2 5, b 0 3 6 gaps=1-2, c 1 3 7")
+"""Two at every instant, and each two at some."""
 
 
 def fullest_instant(problem):
@@ -178,8 +177,8 @@ def fullest_instant(problem):
 
 
 def test_what_is_alive_two_by_two_is_the_proof():
-    answer = lm.allocate(three())
-    assert fullest_instant(problem_of(three())) == 13
+    answer = lm.allocate(THREE)
+    assert fullest_instant(problem_of(THREE)) == 13
     assert (answer.status, answer.peak, answer.certificate) == (
         "optimal",
         18,
@@ -188,7 +187,7 @@ def test_what_is_alive_two_by_two_is_the_proof():
 
 
 def test_what_is_alive_two_by_two_is_the_reason():
-    reason = lm.allocate(three() + buffers_of("other 0 3 1"), 18).certificate
+    reason = lm.allocate(THREE + buffers_of("other 0 3 1"), 18).certificate
     assert (reason.kind, reason.required, reason.excess, reason.instant) == (
         "fragmentation",
         19,

@@ -1,8 +1,6 @@
 """MiniMalloc's CSV: all columns in any order, errors that name their place, files that appear
 whole."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,13 +33,8 @@ def test_columns_come_in_any_order_under_all_their_names():
         "size, gaps,end,hint,begin,alignment,offset,buffer_id\n8,2-3"
         " 5-5@0:4,9,16,1,4,,x\n4,,3,,2,,8,y\n"
     )
-    problem = parse_buffers(text)
-    assert problem.ids == ("x", "y")
-    assert problem.upper.tolist() == [10, 4]
-    assert problem.alignment.tolist() == [4, 1]
-    assert problem.pin.tolist() == [-1, 8]
-    assert problem.hint.tolist() == [16, -1]
-    assert [column.tolist() for column in problem.gaps] == [[0, 0], [2, 5], [4, 6], [0, 0], [0, 4]]
+    meant = "x 1 10 8 alignment=4 hint=16 gaps=2-4+5-6@0:4, y 2 4 4 offset=8"
+    assert same(parse_buffers(text), problem_of(buffers_of(meant)))
 
 
 def test_quotes_blank_lines_and_line_ends_change_nothing():
@@ -137,21 +130,17 @@ def test_aliases_are_written_and_read_again():
 
 @pytest.mark.parametrize(
     ("rows", "words"),
-    [
-        (
-            "a,0,1,9,x,0\n",
-            "f.csv:2:5: alias of buffer 'a' is 'x', and there is no buffer of that id",
-        ),
-        (
-            "a,0,1,9,b,2\nb,0,1,9,a,2\n",
-            "f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'",
-        ),
-        ("a,0,1,9,b,x\nb,0,1,9,,\n", "f.csv:2:6: shift is 'x': write a whole number"),
-        ("a,0,1,9,,3\n", "f.csv:2:6: shift of buffer 'a' is of no alias"),
-    ],
+    cases(r"""
+        a,0,1,9,x,0\n | \
+            f.csv:2:5: alias of buffer 'a' is 'x', and there is no buffer of that id
+        a,0,1,9,b,2\nb,0,1,9,a,2\n | \
+            f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'
+        a,0,1,9,b,x\nb,0,1,9,,\n | f.csv:2:6: shift is 'x': write a whole number
+        a,0,1,9,,3\n | f.csv:2:6: shift of buffer 'a' is of no alias
+    """),
 )
 def test_aliases_that_make_no_sense_are_refused(rows, words):
-    with pytest.raises(AllocationError, match=re.escape(words)):
+    with pytest.raises(AllocationError, match=words):
         parse_buffers("id,lower,upper,size,alias,shift\n" + rows, "f.csv")
 
 

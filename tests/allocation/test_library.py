@@ -19,28 +19,28 @@ def structure(name, **fields):
     return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
-n = ctypes.c_int64
+n, count, pointer = ctypes.c_int64, ctypes.c_size_t, ctypes.POINTER
 Buffer = structure(
     "Buffer", size=n, alignment=n, start=n, end=n, pinned=n, offset=n, group=n, shift=n
 )
-Gap = structure("Gap", buffer=ctypes.c_size_t, start=n, end=n, low=n, high=n)
+Gap = structure("Gap", buffer=count, start=n, end=n, low=n, high=n)
 Range = structure("Range", low=n, high=n)
-Pair = structure("Pair", one=ctypes.c_size_t, other=ctypes.c_size_t, shift=n)
+Pair = structure("Pair", one=count, other=count, shift=n)
 Problem = structure(
     "Problem",
-    buffers=ctypes.POINTER(Buffer),
-    buffer_count=ctypes.c_size_t,
-    gaps=ctypes.POINTER(Gap),
-    gap_count=ctypes.c_size_t,
-    reserved=ctypes.POINTER(Range),
-    reserved_count=ctypes.c_size_t,
+    buffers=pointer(Buffer),
+    buffer_count=count,
+    gaps=pointer(Gap),
+    gap_count=count,
+    reserved=pointer(Range),
+    reserved_count=count,
     alignment=n,
     capacity=n,
-    in_place=ctypes.POINTER(Pair),
-    in_place_count=ctypes.c_size_t,
+    in_place=pointer(Pair),
+    in_place_count=count,
     without_clock=n,
-    conflicts=ctypes.POINTER(Pair),
-    conflict_count=ctypes.c_size_t,
+    conflicts=pointer(Pair),
+    conflict_count=count,
 )
 Limits = structure(
     "Limits",
@@ -64,11 +64,11 @@ Result = structure(
 )
 library = ctypes.CFUNCTYPE(
     ctypes.c_int,
-    ctypes.POINTER(Problem),
-    ctypes.POINTER(Limits),
-    ctypes.POINTER(n),
+    pointer(Problem),
+    pointer(Limits),
+    pointer(n),
     ctypes.c_char_p,
-    ctypes.POINTER(Result),
+    pointer(Result),
 )(_native.LOADMASTER_ALLOCATE)
 
 
@@ -97,11 +97,8 @@ def from_c(problem, capacity, alignment, seed):
     kinds = (Buffer, buffers), (Gap, gaps), (Range, ranges), (Pair, sharing), (Pair, apart)
     arrays = [((kind * len(items))(*items), len(items)) for kind, items in kinds]
     stated = Problem(*sum(arrays[:3], ()), alignment, capacity, *arrays[3], clockless, *arrays[4])
-    offsets, named, result = (
-        (n * len(buffers))(),
-        ctypes.create_string_buffer(len(buffers) + 1),
-        Result(),
-    )
+    offsets, result = (n * len(buffers))(), Result()
+    named = ctypes.create_string_buffer(len(buffers) + 1)
     assert library(stated, Limits(0.0, 0, seed, 1), offsets, named, result) == result.status
     return (
         result,
@@ -118,11 +115,8 @@ def test_the_library_answers_as_the_package_does(buffers, data):
     if "aliases" in wanted:
         # The library meets groups in the order of their first buffers.
         wanted["aliases"] = tuple(sorted(wanted["aliases"], key=min))
-    capacity, alignment, seed = (
-        data.draw(st.integers(0, 30)),
-        data.draw(st.sampled_from([1, 1, 2, 8])),
-        data.draw(st.integers(0, 3)),
-    )
+    numbers = st.integers(0, 30), st.sampled_from([1, 1, 2, 8]), st.integers(0, 3)
+    capacity, alignment, seed = map(data.draw, numbers)
     try:
         problem = lm.problem_of(buffers, **wanted)
         answer = lm.allocate(problem, capacity or None, alignment=alignment, seed=seed)

@@ -50,9 +50,8 @@ def test_any_order_gives_a_valid_packing(buffers, best_fit, random):
 
 
 def test_pins_that_overlap_are_refused():
-    size, first = ints([4, 4]), ints([0, 1, 2])
-    sections = ints([0, 0]), ints([2, 2]), ints([0, 0]), size
-    problem = _native.PackingProblem(size, ints([1, 1]), ints([0, 3]), first, *sections)
+    arrays = [4, 4], [1, 1], [0, 3], [0, 1, 2], [0, 0], [2, 2], [0, 0], [4, 4]
+    problem = _native.PackingProblem(*map(ints, arrays))
     with pytest.raises(ValueError, match="overlap"):
         problem.place_in_order(ints([0, 1]), False)
 
@@ -105,24 +104,18 @@ def test_the_quick_check_of_packings_finds_every_overlap(triples, data):
     assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
 
 
-def assert_same(one, other):
-    assert np.array_equal(one.offsets, other.offsets)
-    assert (one.status, one.peak, one.bound, one.counters) == (
-        other.status,
-        other.peak,
-        other.bound,
-        other.counters,
-    )
-
-
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_do_not_change_the_answer(threads):
     problem = packing_problem(problem_of(crowd(120, 60, 50, 90, seed=3)))
-    options = {"seed": 5, "nodes": 60_000}
-    one = problem.exact(-1, **options)
-    assert_same(one, problem.exact(-1, **options, threads=threads))
-    below = one.peak - 1
-    assert_same(problem.exact(below, **options), problem.exact(below, **options, threads=threads))
+    capacity = -1
+    for _ in range(2):
+        one, several = (
+            problem.exact(capacity, seed=5, nodes=60_000, threads=count) for count in (1, threads)
+        )
+        assert np.array_equal(one.offsets, several.offsets)
+        for name in ("status", "peak", "bound", "counters"):
+            assert getattr(one, name) == getattr(several, name)
+        capacity = one.peak - 1
 
 
 def apart(size, alignment, pairs):

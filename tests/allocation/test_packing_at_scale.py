@@ -45,15 +45,9 @@ def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed):
 
 @pytest.mark.parametrize("alignment", [64, 96])
 def test_aligned_ones_hold(alignment):
-    lower, upper, size = crowd(2500, 2500, 300, 1 << 16, 7)
-    problem = problem_of(
-        {
-            "lower": lower,
-            "upper": upper,
-            "size": size,
-            "alignment": np.where(size % 3 > 0, alignment, 1),
-        }
-    )
+    columns = dict(zip(("lower", "upper", "size"), crowd(2500, 2500, 300, 1 << 16, 7), strict=True))
+    columns["alignment"] = np.where(columns["size"] % 3 > 0, alignment, 1)
+    problem = problem_of(columns)
     assert not list(broken_rules(problem, packed(problem).offsets))
 
 
@@ -122,15 +116,10 @@ def test_best_fit_by_birth_is_best_fit():
 def holed(count, seed):
     """Each absent for about a third of its life."""
     random = np.random.default_rng(seed)
-    rows = zip(
-        random.integers(0, count, count),
-        random.integers(9, 100, count),
-        random.integers(1, 1000, count),
-        strict=True,
-    )
+    rows = [random.integers(*ends, count).tolist() for ends in ((0, count), (9, 100), (1, 1000))]
     return [
         lm.Buffer.during(str(i), [(a, a + n // 3), (a + 2 * n // 3, a + n)], s)
-        for i, (a, n, s) in enumerate(np.array(list(rows)).tolist())
+        for i, (a, n, s) in enumerate(zip(*rows, strict=True))
     ]
 
 

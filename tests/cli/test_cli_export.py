@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-from functools import cache
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
 from tests.support.needs import FIXTURES
+from tests.support.planner_dumps import tflm_log
 
 from loadmaster.integrations.tflite import why
 from loadmaster.integrations.tflite.export import export_model
@@ -54,25 +54,6 @@ def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     assert {offset % 64 for offset in entries if offset >= 0} == {0}
 
 
-@cache
-def exported():
-    return export_model(MODEL, scratch="none")
-
-
-def log_of(scratch=""):
-    """What a target prints: planned tensors as TFLM would have them, and scratch buffers."""
-    lines = [
-        f"{number % 10} (id={number}): size={tensor.bytes}, offset=0,"
-        f" first_used={tensor.span[0]} last_used={tensor.span[1]}"
-        for number, tensor in enumerate(exported().arena.found.tensors)
-    ]
-    return (
-        "hello from the target\n"
-        + "\n".join([*lines, scratch])
-        + "\n 0: 00000000000000000000....... (27k)\n"
-    )
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
 def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_c_compiles(
     tmp_path, monkeypatch
@@ -83,7 +64,7 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_
         f"{number % 10} (id={number}): size={size}, offset=0, first_used=3 last_used=3"
         for number, size in ((14, 0), (15, 2048))
     ]
-    log.write_text(log_of("\n".join(scratch)))
+    log.write_text(tflm_log(MODEL, scratch))
     command = ("export tflite", MODEL, "--out", out, "--scratch", log, "--c-struct", source)
     shown = printed(command)
     assert shown["scratch_buffers"] == [
@@ -118,7 +99,7 @@ def test_logs_of_something_else_are_refused(tmp_path):
     refused(run(plan), "log.txt", "No such file")
     log.write_text("nothing\n")
     refused(run(plan), "holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE")
-    good = log_of()
+    good = tflm_log(MODEL)
     log.write_text(good.replace("size=27648", "size=27664", 1))
     refused(run(plan), "buffer 0 has 27664 bytes", "'image'", "of another model")
     log.write_text("\n".join(good.splitlines()[:5]))
@@ -206,7 +187,7 @@ def test_the_tensors_of_the_arena_can_be_packed_as_buffers():
 
 
 def test_a_plan_in_the_file_does_not_change_what_it_is():
-    data = exported().data
+    data = export_model(MODEL, scratch="none").data
     before, after = parse_model(MODEL.read_bytes()), parse_model(data)
     assert [t.name for t in after.subgraphs[0].tensors] == [
         t.name for t in before.subgraphs[0].tensors

@@ -116,9 +116,7 @@ def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path):
 
 def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path):
     weight = constant("w", np.ones((8, 6)), np.float32)
-    path = save(
-        tmp_path, model("[product] y = MatMul(x, w)", "float[4,8] x", "y", [weight]), "net.onnx"
-    )
+    path = save(tmp_path, model("[product] y = MatMul(x, w)", "float[4,8] x", "y", [weight]))
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE).save(tmp_path / "plan.json")
     shown = printed("verify", plan, "--run", path)
     conforms("verify", shown)
@@ -167,34 +165,16 @@ def test_a_schema_describes_everything_and_leaves_nothing_open(name):
 @pytest.mark.parametrize("cut", ["auto", "none"])
 def test_plans_are_what_the_schema_of_plan_files_says(cut):
     """Pieces with ranges, copies and private buffers, and a machine that copies every operand."""
-    plans = [
-        lm.plan(
-            [residual_chain(2)],
-            npu(2, 4096),
-            effort=SEPARATE,
-            cut=cut,
-            periods={"chain": 1e-3},
-            deadlines={"chain": 1e-9},
-            mini_batches=2,
-        ),
-        lm.plan([residual_chain(1)], lm.target("gpu-pcie"), effort=SEPARATE, cut=cut),
-    ]
-    for plan in plans:
+    timed = {"periods": {"chain": 1e-3}, "deadlines": {"chain": 1e-9}, "mini_batches": 2}
+    for machine, options in ((npu(2, 4096), timed), (lm.target("gpu-pcie"), {})):
+        plan = lm.plan([residual_chain(2)], machine, effort=SEPARATE, cut=cut, **options)
         assert list(errors(PLAN_FILE, json.loads(plan_to_text(plan)))) == []
 
 
 @pytest.mark.parametrize("field", EVERYWHERE)
 def test_a_name_means_the_same_in_every_object(field):
-    assert (
-        len(
-            {
-                json.dumps(schema["properties"][field])
-                for schema in SCHEMAS.values()
-                if field in schema["properties"]
-            }
-        )
-        == 1
-    )
+    every = [schema["properties"] for schema in SCHEMAS.values()]
+    assert len({json.dumps(each[field]) for each in every if field in each}) == 1
 
 
 @pytest.mark.parametrize(

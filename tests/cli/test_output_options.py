@@ -66,11 +66,7 @@ def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, 
 def test_a_file_is_written_under_its_name_and_without_a_page(folder):
     done = run(ALLOCATE, "--out mine.csv", cwd=folder)
     assert "wrote mine.csv" in done.stdout
-    assert names(folder) == [
-        "buffers.csv",
-        "costs.csv",
-        "mine.csv",
-    ]
+    assert names(folder) == ["buffers.csv", "costs.csv", "mine.csv"]
     checked = run("verify --buffers mine.csv --quiet", cwd=folder)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
@@ -127,20 +123,12 @@ ALL = dict(commands())
 
 @pytest.mark.parametrize("name", ALL)
 def test_options_have_groups_and_say_what_happens_without_them(name):
-    options = [
-        option
-        for option in ALL[name].params
-        if option.param_type_name == "option" and option.name != "help"
-    ]
-    assert [option.name for option in options if option.rich_help_panel is None] == []
-    optional = [
-        option for option in options if option.default in (None, ()) and not option.required
-    ]
-    assert [
-        option.name
-        for option in optional
-        if "Default: " not in option.help and "May be repeated." not in option.help
-    ] == []
+    for option in ALL[name].params:
+        if option.param_type_name == "option" and option.name != "help":
+            assert option.rich_help_panel is not None, option.name
+            if option.default in (None, ()) and not option.required:
+                said = "Default: " in option.help or "May be repeated." in option.help
+                assert said, option.name
 
 
 @pytest.mark.parametrize(
@@ -191,10 +179,7 @@ def test_two_plans_are_compared(folder):
     # A folder stands for the plan in it, and one plan is drawn alone.
     ran("verify 4MiB", cwd=folder)
     ran("report 4MiB --out one", cwd=folder)
-    assert names(folder / "one") == [
-        "report.html",
-        "trace.json.gz",
-    ]
+    assert names(folder / "one") == ["report.html", "trace.json.gz"]
     alone = run("report 4MiB --json", cwd=folder)
     assert (alone.returncode, "give OTHER.json" in alone.stderr) == (2, True)
     assert "Peak of scratchpad" in done.stdout

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.support.command_line import names
@@ -14,6 +15,10 @@ from loadmaster.core.errors import OutputError
 from loadmaster.core.files import output_directory
 
 
+def contents(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
 def test_files_appear_together_when_they_are_published(tmp_path):
     out = tmp_path / "new" / "folder"
     with output_directory(out) as directory:
@@ -21,10 +26,7 @@ def test_files_appear_together_when_they_are_published(tmp_path):
         (directory.draft / "a.json").write_text("one")
         assert names(out) == [directory.draft.name]
         assert directory.publish() == [out / "a.json", out / "b.json"]
-    assert {path.name: path.read_text() for path in out.iterdir()} == {
-        "a.json": "one",
-        "b.json": "two",
-    }
+    assert contents(out) == {"a.json": "one", "b.json": "two"}
 
 
 def test_files_that_were_there_are_replaced_and_others_stay(tmp_path):
@@ -33,10 +35,7 @@ def test_files_that_were_there_are_replaced_and_others_stay(tmp_path):
     with output_directory(tmp_path) as directory:
         (directory.draft / "a").write_text("new")
         directory.publish()
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "a": "new",
-        "other": "kept",
-    }
+    assert contents(tmp_path) == {"a": "new", "other": "kept"}
 
 
 def test_a_failure_takes_away_the_folders_that_it_made(tmp_path):
@@ -80,11 +79,14 @@ def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path):
     assert names(tmp_path) == ["b"]
 
 
-def test_a_file_that_cannot_be_moved_is_named(tmp_path, monkeypatch):
-    def full(source, target):
-        raise OSError(28, os.strerror(28))
+def full(monkeypatch):
+    """There is no space left for files."""
+    replace = Mock(side_effect=OSError(28, os.strerror(28)))
+    monkeypatch.setattr(os, "replace", replace)
 
-    monkeypatch.setattr(files.os, "replace", full)
+
+def test_a_file_that_cannot_be_moved_is_named(tmp_path, monkeypatch):
+    full(monkeypatch)
     with output_directory(tmp_path / "out") as directory:
         (directory.draft / "a").touch()
         with pytest.raises(OutputError, match=r"out/a: cannot be written: No space left on device"):
@@ -108,15 +110,12 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
     assert path.read_bytes() == "söme".encode()
     assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+    full(monkeypatch)
     with pytest.raises(
         OutputError, match=r"/a: the answer cannot be written: No space left on device$"
     ):
         files.replace_file(path, b"new", "the answer")
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "söme"}
+    assert contents(tmp_path) == {"a": "söme"}
 
 
 def test_several_files_are_replaced_together_or_none_is(tmp_path):
@@ -125,10 +124,10 @@ def test_several_files_are_replaced_together_or_none_is(tmp_path):
         files.replace_files(
             [(tmp_path / "a", "new", "one"), (tmp_path / "missing/b", "", "the other")]
         )
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "old"}
+    assert contents(tmp_path) == {"a": "old"}
     every = [(tmp_path / name, name, "it") for name in ("a", "b")]
     assert files.replace_files(every) == [path for path, *_ in every]
-    assert (tmp_path / "a").read_text() + (tmp_path / "b").read_text() == "ab"
+    assert contents(tmp_path) == {"a": "a", "b": "b"}
 
 
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import loops, machine, nests, one_job, operand_bytes
+from tests.support.layers import ARRAYS, loops, machine, nests, one_job, operand_bytes
 from tests.support.lowered import parts_of
 from tests.support.networks import RATES, npu
 from tests.support.random_networks import Builder
@@ -28,7 +28,6 @@ from loadmaster.workloads.job import Operand
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
-ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 networks_on_chip = st.fixed_dictionaries(
     {
         "flexible": st.booleans(),
@@ -91,14 +90,7 @@ def test_never_below_compulsory_traffic_or_the_arrays_rate(nest, style, more, ex
     assert latency >= nest.macs / (8 * 16 * RATES[bits]) * 1e-9 * (1 - 1e-9) + more["noc_latency"]
     assert moved >= (sum(sizes[1:]) + extra + sizes[0] * read_share(nest)) * (1 - 1e-12)
     if more["noc_bandwidth"] is not None:
-        needed = (
-            (
-                nest.groups * nest.k * nest.c * nest.r * nest.s
-                + nest.groups * nest.batch * nest.k * nest.y * nest.x
-            )
-            * bits
-            / 8
-        )
+        needed = sum(sizes[1:]) * bits / 8
         assert latency >= needed / more["noc_bandwidth"] * (1 - 1e-9)
 
 
@@ -166,11 +158,8 @@ def test_tiles_smaller_than_the_array_pay_in_cycles():
     """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the
     job says so."""
     nest = loops("k=8 c=16 y=1 x=1 r=1 s=1")
-    quick, little = (
-        machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100)
-    )
-    quick = quick.with_memory(0, read_bandwidth=1e18, write_bandwidth=1e18)
-    assert tilings_of(nest, quick).cycles.tolist() == [1 + 22]
+    quick, little = (machine(buffer=size, local_buffer=0) for size in (4096, 100))
+    assert tilings_of(nest, with_any_bandwidth(quick)).cycles.tolist() == [1 + 22]
     assert tilings_of(nest, little).buffer[0] <= 100
     assert tilings_of(nest, little).cycles[0] >= 2 + 22
 
@@ -204,7 +193,7 @@ def test_what_is_added_to_results_takes_no_room_of_their_tiles():
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array
     works, and its results leave after that."""
-    nest, target = loops("k=8 c=16 y=64"), machine(Style.WEIGHT_STATIONARY)
+    nest, target = loops("k=8 c=16 y=64"), machine()
     tilings = tilings_of(nest, target)
     first, last, weights = tilings.lead[0] * target.main.read_bandwidth, 8.0, 128
     rows = (first - last - weights) / 16
@@ -247,10 +236,9 @@ def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style, cycle
 
 def test_strides_are_seen_in_the_input_that_is_delivered():
     apart = loops("k=1 c=1 y=4 x=4 r=1 s=1", stride=(3, 3))
-    table = nest_table(one_job(apart).jobs)
-    assert table.inputs.tolist() == [16]
     overlapping = loops("k=1 c=1 y=4 x=4 r=3 s=3", stride=(2, 2))
-    assert nest_table(one_job(overlapping).jobs).inputs.tolist() == [81]
+    for nest, inputs in ((apart, 16), (overlapping, 81)):
+        assert nest_table(one_job(nest).jobs).inputs.tolist() == [inputs]
 
 
 def bare_job(elements, size):
@@ -262,22 +250,17 @@ def bare_job(elements, size):
 
 
 def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle():
-    target = machine(Style.WEIGHT_STATIONARY)
+    def found(*work, **more):
+        return latency_and_bytes(bare_job(*work), machine(**more))
+
     # 16 lanes of two bytes.
-    assert latency_and_bytes(bare_job(0, 3200), target) == (
-        pytest.approx(200e-9),
-        pytest.approx(6400),
-    )
-    assert latency_and_bytes(bare_job(1600, 3200), target)[0] == pytest.approx(100e-9)
-    assert latency_and_bytes(bare_job(1, 2), target) == (pytest.approx(1e-9), pytest.approx(4))
-    assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, noc_latency=1e-6))[
-        0
-    ] == pytest.approx(1.2e-6)
+    assert found(0, 3200) == pytest.approx((200e-9, 6400))
+    assert found(1600, 3200)[0] == pytest.approx(100e-9)
+    assert found(1, 2) == pytest.approx((1e-9, 4))
+    assert found(0, 3200, noc_latency=1e-6)[0] == pytest.approx(1.2e-6)
     # Neither a network that is faster than the lanes nor a share of their rate is passed over.
     more = {"noc_bandwidth": 1e12, "efficiency": {"Conv": 0.5}}
-    assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, **more))[
-        0
-    ] == pytest.approx(400e-9)
+    assert found(0, 3200, **more)[0] == pytest.approx(400e-9)
 
 
 def test_published_energies_are_met_and_grow_with_the_memory():
@@ -358,9 +341,7 @@ def costs(workload, target):
     return float(table.compute[0, 0]) * 1e9, table.moved[:, 0].tolist(), table.tile[:, 0].tolist()
 
 
-@given(
-    nests, st.sampled_from([Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY])
-)
+@given(nests, st.sampled_from(ARRAYS))
 @fuzz(60)
 def test_a_larger_array_is_never_busy_for_longer(nest, style):
     """It takes longer to fill and drain only, in every repeat."""
@@ -390,7 +371,7 @@ def test_cycles_by_hand(style, nest, cycles):
 
 def test_wider_numbers_take_longer():
     nest = loops("k=8 c=16 y=5 x=7")
-    target = with_any_bandwidth(machine(Style.WEIGHT_STATIONARY))
+    target = with_any_bandwidth(machine())
     cycles = [costs(one_job(nest, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)]
     assert [c / cycles[0] for c in cycles] == pytest.approx([1, 1, 2, 4, 4])
 
@@ -398,7 +379,7 @@ def test_wider_numbers_take_longer():
 def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_blocking_allows():
     nest = loops("k=512 c=512 y=512")
     sizes = operand_bytes(nest)
-    moved = costs(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=32 * 1024))[1]
+    moved = costs(one_job(nest), machine(buffer=32 * 1024))[1]
     # Hong and Kung (1981): at least 2 mnk / sqrt(buffer elements) for the two factors.
     assert moved[0] + moved[1] >= 2 * 512**3 / (32 * 1024) ** 0.5
     assert moved[0] + moved[1] <= 6 * 2 * 512**3 / (32 * 1024) ** 0.5
@@ -407,18 +388,15 @@ def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_
 
 def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step():
     nest = loops("k=64 c=64 repeats=10")
-    moved = costs(one_job(nest, (640, 4096, 640)), machine(Style.WEIGHT_STATIONARY, buffer=1024))[1]
-    stays = costs(one_job(nest, (640, 4096, 640)), machine(Style.WEIGHT_STATIONARY, buffer=16384))[
-        1
-    ]
-    assert moved[1] == 40960
-    assert stays[1] == 4096
+    work = one_job(nest, (640, 4096, 640))
+    for buffer, moved in ((1024, 40960), (16384, 4096)):
+        assert costs(work, machine(buffer=buffer))[1][1] == moved
 
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
     nest = loops("k=8 c=8 y=8 x=8 r=7 s=7")
     with pytest.raises(lm.TargetError, match=r"core core.*job j"):
-        job_table(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=64))
+        job_table(one_job(nest), machine(buffer=64))
 
 
 def test_pieces_of_sums_have_the_efficiency_of_their_operator():

@@ -12,29 +12,7 @@ import loadmaster as lm
 from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence, kernel_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
 from loadmaster.targets.hardware import CopyEngine, Style
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-
-
-def graph_of(ops, sizes, weights=(), aliases=None):
-    aliases = aliases or {}
-    kinds = {
-        name: TensorKind.WEIGHT
-        if name in weights
-        else TensorKind.INPUT
-        if name == "x"
-        else TensorKind.ACTIVATION
-        for name in sizes
-    }
-    tensors = {
-        name: Tensor(name, (size,), "int8", size, kinds[name], aliases.get(name))
-        for name, size in sizes.items()
-    }
-    return Graph("by hand", "a test", "int8", tuple(ops), tensors, ("x",), (list(sizes)[-1],))
-
-
-def op(name, reads, writes, op_class=OpClass.ELEMENTWISE, elements=0):
-    accesses = [tuple(Access(*item) for item in side.items()) for side in (reads, writes)]
-    return Op(name, name, op_class, accesses[0], accesses[1], (), elements, 8)
+from loadmaster.workloads.graph import Access, Op, OpClass, TensorKind
 
 
 def test_times_are_those_of_the_roofline():
@@ -62,13 +40,20 @@ def test_times_are_those_of_the_roofline():
 
 
 def test_a_partial_update_needs_the_tensor_and_moves_its_part():
-    ops = [
-        op("first", {"x": 64}, {"a": 50}),
-        op("second", {"x": 64}, {"a2": 50}),
-        op("third", {"a": 100}, {"w": 10}),
+    build = GraphBuilder()
+    build.tensor("x", (64,), TensorKind.INPUT)
+    build.tensor("w", (10,), TensorKind.WEIGHT)
+    build.tensor("a", (100,))
+    build.tensor("a2", (50,), alias_of="a")
+    build.ops = [
+        Op(f"{read} to {written}", "", OpClass.ELEMENTWISE, (read,), (written,), (), 0, 8)
+        for read, written in (
+            (Access("x", 64), Access("a", 50)),
+            (Access("x", 64), Access("a2", 50)),
+            (Access("a", 100), Access("w", 10)),
+        )
     ]
-    graph = graph_of(ops, {"x": 64, "w": 10, "a": 100, "a2": 50}, ("w",), {"a2": "a"})
-    steps = kernel_sequence(graph, lm.target("optane-server"))
+    steps = kernel_sequence(build.graph("a2"), lm.target("optane-server"))
     access = [
         [(steps.tensors[o.tensor].name, o.read, o.write) for o in kernel.operands]
         for kernel in steps.kernels
@@ -110,11 +95,11 @@ def test_machines_that_cannot_be_used_are_refused(graph):
         kernel_sequence(graph, npu())
     with pytest.raises(lm.PlacementError, match="no fast memory"):
         kernel_sequence(graph, npu(cores=1, scratchpad=0))
-    view = graph_of(
-        [op("view", {"x": 0}, {"y": 0}, OpClass.VIEW)], {"x": 4, "y": 4}, aliases={"y": "x"}
-    )
+    build = GraphBuilder()
+    build.tensor("x", (4,), TensorKind.INPUT)
+    build.op("View", OpClass.VIEW, ["x"], build.tensor("y", (4,), alias_of="x"))
     with pytest.raises(lm.PlacementError, match="nothing to place"):
-        kernel_sequence(view, lm.target("optane-server"))
+        kernel_sequence(build.graph("y"), lm.target("optane-server"))
 
 
 def test_winograd_takes_workspace_where_it_pays():

@@ -10,6 +10,7 @@ from tests.support import layer_lists
 from tests.support.fuzzing import fuzz
 from tests.support.layers import M3E, loops, one_job
 from tests.support.needs import PUBLIC_INSTANCES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -35,7 +36,7 @@ def setting(rows=32, style="weight-stationary", *more):
 def layers(folder, *rows):
     file = folder / "layers.csv"
     file.write_text("\n".join([HEADER, *rows]))
-    return file
+    return read_job_list(file)
 
 
 @in_both_styles
@@ -70,11 +71,8 @@ def test_cycles_bandwidth_and_energy_are_those_of_maestro(style, name, elements,
             if row["style"] == name and int(row["pes"]) == elements
         ]
     assert len(answers) == 262
-    work = read_job_list(
-        layers(
-            tmp_path, *(",".join(row[column] for column in HEADER.split(",")) for row in answers)
-        )
-    )
+    columns = HEADER.split(",")
+    work = layers(tmp_path, *(",".join(row[column] for column in columns) for row in answers))
     table = analyse(work, setting(elements // 64, style), f"maestro:{ANSWERS}")
     cycles = np.array([int(row["cycles"]) for row in answers])
     half_need = np.array([int(row["l2_bytes"]) // 2 for row in answers])
@@ -88,8 +86,7 @@ def test_cycles_bandwidth_and_energy_are_those_of_maestro(style, name, elements,
 def test_cycles_and_bandwidth_by_hand(tmp_path):
     # 40 outputs on 32 rows: two passes; 64 inputs fill the width; four taps and a step: 2 * 2 * 2 *
     # 1 * 5 cycles.
-    work = read_job_list(layers(tmp_path, "40,64,3,3,2,2,1"))
-    table = analyse(work, setting(), "maestro")
+    table = analyse(layers(tmp_path, "40,64,3,3,2,2,1"), setting(), "maestro")
     assert table.latency[0, 0] == pytest.approx(41e-9)
     assert table.bandwidth[0, 0] == pytest.approx((32 * 64 * 4 + 64 * 4 + 32) / 40 * 1e9)
     assert table.energy is None
@@ -107,11 +104,7 @@ def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth():
 
 def test_other_styles_are_refused_by_the_name_of_their_core(tmp_path):
     with pytest.raises(JobError, match=r"core hb: .* not output-stationary: use --cost dataflow"):
-        analyse(
-            read_job_list(layers(tmp_path, "1,1,1,1,1,1,0")),
-            setting(32, "output-stationary"),
-            "maestro",
-        )
+        analyse(layers(tmp_path, "1,1,1,1,1,1,0"), setting(32, "output-stationary"), "maestro")
 
 
 extents = st.integers(1, 300)
@@ -139,7 +132,7 @@ def test_a_flexible_array_is_never_slower_than_a_fixed_one(k, c, y, x, r, style)
 def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path):
     # 2,048 outputs of one input channel: all elements go to outputs, one position a step of two
     # cycles.
-    work = read_job_list(layers(tmp_path, "2048,1,4,4,1,1,1"))
+    work = layers(tmp_path, "2048,1,4,4,1,1,1")
     table = analyse(work, setting(32, "weight-stationary", "cores.hb.flexible=true"), "maestro")
     assert table.latency[0, 0] == pytest.approx((1 + 16 * 2) * 1e-9)
     assert table.bandwidth[0, 0] > analyse(work, setting(), "maestro").bandwidth[0, 0]
@@ -151,11 +144,9 @@ TABLE = "K,C,Y,X,R,S,type,style,pes,energy_nj\n"
 def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp_path):
     energies = tmp_path / "energies.csv"
     energies.write_text(TABLE + "8,8,1,1,1,1,0,dla,2048,2.5\n")
-    known = analyse(
-        read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}"
-    )
+    known = analyse(layers(tmp_path, "8,8,1,1,1,1,0"), setting(), f"maestro:{energies}")
     assert known.energy.tolist() == [[pytest.approx(2.5e-9)]]
-    outside = read_job_list(layers(tmp_path, "8,8,1,1,1,1,0", "8,9,1,1,1,1,0"))
+    outside = layers(tmp_path, "8,8,1,1,1,1,0", "8,9,1,1,1,1,0")
     with pytest.raises(
         JobError,
         match=(
@@ -169,29 +160,27 @@ def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [
-        ("8,8,1,1,1,1,0,shi,2048,2.5", r"energies.csv:2:8: style is 'shi': write one of dla, eye"),
-        ("8,8,1,1,1,1,0,dla,0,2.5", r"energies.csv:2:9: pes is 0"),
-        ("8,8,1,1,1,1,0,dla,2048,nan", r"energies.csv:2:10: energy_nj is 'nan'"),
-        ("8,8,1,1,1,1,0,dla,2048,-1", r"energies.csv:2:10: energy_nj is '-1'"),
-        (
-            "8,8,1,1,1,1,0,dla,2048,2.5\n" * 2 + "8,8,1,1,1,1,0,dla,2048,3.5\n",
-            r"energies.csv:4:10: energy_nj is not what an earlier row says of this layer: keep one",
-        ),
-    ],
+    cases(r"""
+        shi,2048,2.5 | energies.csv:2:8: style is 'shi': write one of dla, eye
+        dla,0,2.5 | energies.csv:2:9: pes is 0
+        dla,2048,nan | energies.csv:2:10: energy_nj is 'nan'
+        dla,2048,-1 | energies.csv:2:10: energy_nj is '-1'
+        dla,2048,2.5\n8,8,1,1,1,1,0,dla,2048,2.5\n8,8,1,1,1,1,0,dla,2048,3.5 | \
+            energies.csv:4:10: energy_nj is not what an earlier row says of this layer: keep one
+    """),
 )
 def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):
     energies = tmp_path / "energies.csv"
-    energies.write_text(TABLE + row)
+    energies.write_text(f"{TABLE}8,8,1,1,1,1,0,{row}\n")
     with pytest.raises(JobError, match=message):
-        analyse(read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}")
+        analyse(layers(tmp_path, "8,8,1,1,1,1,0"), setting(), f"maestro:{energies}")
 
 
 def test_batches_and_groups_run_one_after_another():
     def cycles(nest):
-        return float(Maestro().analyse(one_job(nest), setting()).latency[0, 0] * 1e9)
+        return float(Maestro().analyse(one_job(loops(nest)), setting()).latency[0, 0] * 1e9)
 
-    once = cycles(loops("k=8 c=8 y=4 x=4")) - 1
-    assert cycles(loops("k=8 c=8 y=4 x=4 batch=3")) == pytest.approx(1 + 3 * once)
-    assert cycles(loops("k=8 c=8 y=4 x=4 groups=2")) == pytest.approx(1 + 2 * once)
-    assert cycles(loops("k=1 c=1 y=4 x=4 groups=2")) == pytest.approx(1 + 16 * 2)
+    once = cycles("k=8 c=8 y=4 x=4") - 1
+    assert cycles("k=8 c=8 y=4 x=4 batch=3") == pytest.approx(1 + 3 * once)
+    assert cycles("k=8 c=8 y=4 x=4 groups=2") == pytest.approx(1 + 2 * once)
+    assert cycles("k=1 c=1 y=4 x=4 groups=2") == pytest.approx(1 + 16 * 2)

@@ -70,17 +70,27 @@ def a_second_each(monkeypatch):
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
 
 
+@pytest.fixture
+def profiled(graph, times, tmp_path):
+    """Measures the kernels of a network, of the usual one unless another is given."""
+
+    def run(other=graph, **options):
+        return profile(other, times, slow=tmp_path / "slow", **{"threads": 1} | options)
+
+    return run
+
+
+def launched(graph):
+    return [op for op in graph.ops if op.op_class != "view"]
+
+
 def one_by_one(graph):
-    return [
-        case
-        for op in graph.ops
-        if op.op_class != "view" and (case := case_of(graph, op)) is not None
-    ]
+    return [case for op in launched(graph) if (case := case_of(graph, op)) is not None]
 
 
 @pytest.mark.slow
-def test_every_combination_is_measured_once(graph, times, tmp_path):
-    done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
+def test_every_combination_is_measured_once(graph, times, profiled, tmp_path):
+    done = profiled(repeats=1)
     setting = conditions(1)
     keys = {case.key(places, setting) for case in one_by_one(graph) for places in case.combinations}
     assert set(times.all()) == keys
@@ -95,19 +105,18 @@ def test_every_combination_is_measured_once(graph, times, tmp_path):
         if i in case.moved
     )
     assert list((tmp_path / "slow").iterdir()) == []
-    again = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
+    again = profiled(repeats=1)
     assert (again.measured, again.reused) == (0, len(keys))
 
 
 @pytest.mark.parametrize("factory", ["picking", "looking_up"])
-def test_kernels_with_indices_and_several_results_run(graph, times, tmp_path, factory):
-    other = lm.load(f"torch:profiled_networks:{factory}", training=True)
-    done = profile(other, times, slow=tmp_path, threads=1, repeats=1)
+def test_kernels_with_indices_and_several_results_run(profiled, factory):
+    done = profiled(lm.load(f"torch:profiled_networks:{factory}", training=True), repeats=1)
     assert done.failed == {}
     assert done.measured > 0
 
 
-def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
+def test_an_interrupted_profile_goes_on(profiled, monkeypatch):
     count = iter(range(1000))
 
     def broken(*_):
@@ -116,57 +125,49 @@ def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
         return 1.0
 
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", broken)
-    first = profile(graph, times, slow=tmp_path, threads=1)
+    first = profiled()
     assert (first.measured, first.interrupted) == (5, True)
-    second = profile(graph, times, slow=tmp_path, threads=1)
+    second = profiled()
     assert (second.reused, second.measured, second.left) == (5, first.left, 0)
-    assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
+    assert profiled(threads=2).reused == 0
 
 
 @pytest.mark.usefixtures("a_second_each")
-def test_times_of_slow_memories_on_two_devices_are_not_mixed(graph, times, tmp_path, monkeypatch):
-    profile(graph, times, slow=tmp_path, threads=1)
+def test_times_of_slow_memories_on_two_devices_are_not_mixed(graph, times, profiled, monkeypatch):
+    profiled()
     known = len(measured_cases(graph, times, 1))
     monkeypatch.setattr("loadmaster.cost.kernels.profile._device", lambda _: "device of its own")
     first = next(case for case in one_by_one(graph) if case.moved)
     times.put(first.key(first.moved, conditions(1)), "device of its own", 2.0)
     with pytest.raises(lm.PlacementError, match="several devices: run loadmaster profile"):
         measured_cases(graph, times, 1)
-    profile(graph, times, slow=tmp_path, threads=1)
+    profiled()
     assert len(measured_cases(graph, times, 1)) == known
 
 
 @pytest.mark.usefixtures("a_second_each")
-def test_a_time_limit_leaves_the_rest(graph, times, tmp_path):
-    done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
-    assert done.measured == 0
-    assert done.interrupted
-    assert done.left > 0
+def test_a_time_limit_leaves_the_rest(profiled):
+    done = profiled(time_limit=-1.0)
+    assert (done.measured, done.interrupted, done.left > 0) == (0, True, True)
 
 
-def test_what_cannot_run_is_said(graph, times, tmp_path):
-    first = next(op for op in graph.ops if op.op_class != "view")
+def test_what_cannot_run_is_said(graph, profiled):
+    first = launched(graph)[0]
     strange = replace(first, invocation=Invocation('["aten.nonsense.default",[],{}]', (), ()))
     silent = replace(first, name="silent", invocation=None)
-    done = profile(
-        replace(graph, ops=(strange, silent)), times, slow=tmp_path, threads=1, repeats=1
-    )
+    done = profiled(replace(graph, ops=(strange, silent)), repeats=1)
     assert done.measured == 0
     assert "nonsense" in done.failed[first.name]
     assert "cannot be written down" in done.failed["silent"]
 
 
 @pytest.mark.usefixtures("a_second_each")
-def test_what_is_too_large_is_left_out(graph, times, tmp_path, monkeypatch):
+def test_what_is_too_large_is_left_out(graph, profiled, monkeypatch):
     monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
-    done = profile(graph, times, slow=tmp_path, threads=1)
+    done = profiled()
     assert done.measured > 0
-    fits = [
-        op.name
-        for op in graph.ops
-        if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19
-    ]
-    assert set(done.too_large) == {op.name for op in graph.ops if op.op_class != "view"} - set(fits)
+    large = {op.name for op in launched(graph) if sum(case_of(graph, op).bytes) > 2**19}
+    assert set(done.too_large) == large
 
 
 def test_measurements_become_tables(graph, times):
@@ -180,9 +181,7 @@ def test_measurements_become_tables(graph, times):
             times.put(case.key(places, setting), "device 1", seconds)
     found = measured_tables(steps, graph, times, 1)
     assert len(found.kernels) == len(steps.kernels)
-    for timed, op in zip(
-        found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
-    ):
+    for timed, op in zip(found.kernels, launched(graph), strict=True):
         case = case_of(graph, op)
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in timed.operands]
@@ -282,10 +281,9 @@ def test_a_store_needs_a_file(monkeypatch, tmp_path):
         profile_place()
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"nothing like a database" * 100)
-    with pytest.raises(OutputError, match="remove it, or name another"):
-        KernelTimes(damaged).all()
-    with pytest.raises(OutputError, match="remove it, or name another"):
-        KernelTimes(damaged).put("k", "", 1.0)
+    for use in (KernelTimes.all, lambda times: times.put("k", "", 1.0)):
+        with pytest.raises(OutputError, match="remove it, or name another"):
+            use(KernelTimes(damaged))
     assert KernelTimes(tmp_path / "new.sqlite").all() == {}
     assert not (tmp_path / "new.sqlite").exists()
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import loops, machine, nests, one_job, operand_bytes, same_fields
+from tests.support.layers import (
+    ARRAYS,
+    loops,
+    machine,
+    nests,
+    one_job,
+    operand_bytes,
+    same_fields,
+)
 
 import loadmaster as lm
 from loadmaster.cost.analytical.divisible import least_delivered
@@ -20,9 +28,7 @@ from loadmaster.cost.analytical.job_costs import (
     table_as_planned,
 )
 from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, tilings_for
-from loadmaster.targets.hardware import Style
 
-ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 FIGURES = ("compute", "moved", "tile", "energy")
 
 

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.support.job_tables import table_of
 from tests.support.needs import FIXTURES
 from tests.support.nightly import by_night
 
@@ -52,15 +53,15 @@ def test_the_bound_holds_for_every_way_to_divide(bandwidth, objective, strategy,
 def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth):
     """On any one core: seconds, bytes and joules."""
     jobs = divided(bandwidth)
+    least = jobs.least
     for way in jobs.ways:
-        analysis = way.analysis
-        moved = analysis.latency * analysis.bandwidth
-        for least, found in (
-            (jobs.least.latency, analysis.latency),
-            (jobs.least.moved, moved),
-            (jobs.least.energy, analysis.energy),
+        found = way.analysis
+        for ours, theirs in (
+            (least.latency, found.latency),
+            (least.moved, found.latency * found.bandwidth),
+            (least.energy, found.energy),
         ):
-            assert (least.sum(axis=0) <= found.sum(axis=0) * (1 + 1e-12)).all()
+            assert (ours.sum(axis=0) <= theirs.sum(axis=0) * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
@@ -98,12 +99,6 @@ def test_one_job_that_divides_evenly_meets_its_bound():
     assert bound_of(least, 10.0, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
     whole = LeastWork(least.latency, least.moved, None, np.array([False]))
     assert bound_of(whole, 1e9, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
-    pieces = lm.JobAnalysis(
-        ("a[0/2]", "a[1/2]"),
-        ("x", "y"),
-        np.full((2, 2), 5.0),
-        np.full((2, 2), 10.0),
-        np.zeros(2, dtype=np.int64),
-    )
+    pieces = table_of(np.full((2, 2), 5.0), 10.0)
     assert lm.map_jobs(pieces, 1e9).makespan == pytest.approx(5.0)
     assert group_of(pieces, 1e9).jobs == 2

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz, seeds
+from tests.support.job_tables import table_of
 from tests.support.naive_events import simulated
 
 import loadmaster as lm
@@ -160,16 +161,22 @@ def test_searches_find_the_same_on_any_number_of_threads(threads):
     core = generator.integers(0, 5, (23, 30), dtype=np.int32)
     priority = generator.integers(0, 2**32, (23, 30), dtype=np.uint32)
     score = group.native.scores(core, priority)
-    rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.1, "crossover_accel": 0.1}
-    options = rates | {
-        "elites": 4,
-        "parents": 5,
-        "first_generation": 7,
-        "generations": 12,
-        "seed": 3,
-    }
     one, more = (
-        group.native.evolve(core, priority, score, **options, threads=count)
+        group.native.evolve(
+            core,
+            priority,
+            score,
+            mutation=0.05,
+            crossover_gen=0.9,
+            crossover_rg=0.1,
+            crossover_accel=0.1,
+            elites=4,
+            parents=5,
+            first_generation=7,
+            generations=12,
+            seed=3,
+            threads=count,
+        )
         for count in (1, threads)
     )
     for name in ("core", "priority", "score", "history"):
@@ -177,15 +184,19 @@ def test_searches_find_the_same_on_any_number_of_threads(threads):
     assert (one.score == group.native.scores(one.core, one.priority)).all()
     assert one.history[-1] == one.score.min() < score.min()
     queues, score = group.decode(core[:7], priority[:7]), score[:7]
-    options = {
-        "temperature": np.geomspace(0.1, 1e-4, 7),
-        "samples": 200,
-        "target": 0.0,
-        "seed": 3,
-        "stream": 5,
-    }
     one, more = (
-        group.native.anneal(queues, queues, score, score, **options, threads=count)
+        group.native.anneal(
+            queues,
+            queues,
+            score,
+            score,
+            temperature=np.geomspace(0.1, 1e-4, 7),
+            samples=200,
+            target=0.0,
+            seed=3,
+            stream=5,
+            threads=count,
+        )
         for count in (1, threads)
     )
     for name in ("queues", "best", "score", "best_score"):
@@ -235,10 +246,8 @@ def test_branching_closes_the_gap_that_whole_jobs_open():
 
 def test_a_large_group_is_mapped_no_better_than_its_bound():
     random = np.random.default_rng(0)
-    latency, bandwidth = random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16))
-    names = tuple(map(str, range(1000))), tuple("abcdefghijklmnop")
-    table = lm.JobAnalysis(*names, latency, bandwidth, np.full(1000, 10**6))
-    found = lm.map_jobs(table, float(np.median(bandwidth)) * 4)
+    table = table_of(random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16)))
+    found = lm.map_jobs(table, float(np.median(table.bandwidth)) * 4)
     assert 0 < found.lower_bound <= found.makespan
 
 

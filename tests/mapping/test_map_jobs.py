@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.job_tables import table_of
 from tests.support.needs import FIXTURES
 from tests.support.nightly import by_night
 from tests.support.tables import cases
@@ -16,7 +17,6 @@ from tests.support.tables import cases
 import loadmaster as lm
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import MappingError
-from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
 from loadmaster.mapping.group import group_of, queues_of
@@ -35,17 +35,18 @@ NEEDS = {
 }
 
 
+ONES = np.ones((30, 4))
+
+
 def jobs(count=30, cores=4):
     generator = np.random.default_rng(0)
     shape = count, cores
-    return JobAnalysis(
-        tuple(f"j{i}" for i in range(count)),
-        tuple(f"c{i}" for i in range(cores)),
+    return table_of(
         generator.lognormal(-7, 1, shape),
         generator.lognormal(20, 1, shape),
-        generator.integers(1, 10**9, count),
-        generator.lognormal(-3, 1, shape),
-        1e9,
+        flops=generator.integers(1, 10**9, count),
+        energy=generator.lognormal(-3, 1, shape),
+        clock=1e9,
     )
 
 
@@ -282,15 +283,13 @@ def test_settings_of_a_strategy_that_has_none_are_refused():
 
 def test_jobs_that_wait_are_mapped_for_energy_and_for_both():
     table = jobs(30)
-    after = [()] * 10 + [(job - 10,) for job in range(10, 30)]
+    after = [()] * 10 + [(job,) for job in range(20)]
     quick, frugal, both = (
         map_dependent_jobs(table, 1e9, after, objective=name, samples=600)
         for name in ("makespan", "energy", "edp")
     )
     assert frugal.status == "optimal"
-    assert frugal.energy == pytest.approx(
-        np.where(np.isfinite(table.latency), table.energy, np.inf).min(axis=1).sum()
-    )
+    assert frugal.energy == pytest.approx(table.energy.min(axis=1).sum())
     assert frugal.energy <= both.energy
     assert quick.makespan <= frugal.makespan
     assert (
@@ -300,18 +299,12 @@ def test_jobs_that_wait_are_mapped_for_energy_and_for_both():
     )
     for mapping in (quick, frugal, both):
         assert mapping.lower_bound <= mapping.value
-        assert all(
-            mapping.start[job] >= max((mapping.end[before] for before in after[job]), default=0.0)
-            for job in range(30)
-        )
+        assert (mapping.start[10:] >= mapping.end[:20]).all()
 
 
 def test_local_search_finds_what_list_scheduling_misses():
     # The first job ends first on the core that the chain needs.
-    latency = np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3
-    table = JobAnalysis(
-        tuple("abcd"), tuple("xy"), latency, np.full((4, 2), 1.0), np.zeros(4, dtype=np.int64)
-    )
+    table = table_of(np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3, 1.0)
     found = map_dependent_jobs(table, 1e9, [(), (), (1,), (2,)], samples=300)
     assert found.makespan == pytest.approx(3e-3)
     assert found.status == "optimal"
@@ -322,14 +315,12 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time():
     after = [() if i < 5 else (i - 5, i - 3) for i in range(20)]
     release = np.linspace(0, 0.01, 20)
     mapping = map_dependent_jobs(table, 1e9, after, release=release, samples=300)
-    for job, befores in enumerate(after):
-        assert mapping.start[job] >= release[job] - 1e-12
-        assert all(mapping.end[before] <= mapping.start[job] + 1e-12 for before in befores)
-    for core in range(4):
-        mine = sorted(
-            np.flatnonzero(mapping.core == core).tolist(), key=lambda job: mapping.position[job]
-        )
-        assert all(mapping.end[a] <= mapping.start[b] + 1e-12 for a, b in itertools.pairwise(mine))
+    assert (mapping.start >= release - 1e-12).all()
+    order = np.lexsort((mapping.position, mapping.core)).tolist()
+    followers = [(a, b) for a, b in itertools.pairwise(order) if mapping.core[a] == mapping.core[b]]
+    waits = [(before, job) for job, befores in enumerate(after) for before in befores]
+    for before, job in followers + waits:
+        assert mapping.end[before] <= mapping.start[job] + 1e-12
     assert mapping.lower_bound <= mapping.makespan
     chain = map_dependent_jobs(table, 1e12, [(i - 1,) if i else () for i in range(20)])
     assert chain.makespan == pytest.approx(table.latency.min(axis=1).sum(), rel=1e-6)
@@ -352,20 +343,13 @@ def test_due_dates_come_before_the_makespan():
 
 @pytest.mark.parametrize("objective", ["makespan", "energy"])
 def test_a_core_waits_for_an_urgent_job_and_what_is_late_is_not_optimal(objective):
-    costs = lm.JobAnalysis(
-        ("long", "urgent"),
-        ("x",),
-        np.array([[0.01], [0.001]]),
-        np.zeros((2, 1)),
-        np.zeros(2, dtype=np.int64),
-        energy=np.ones((2, 1)),
-    )
+    costs = table_of([[0.01], [0.001]], energy=np.ones((2, 1)))
     release = [0.0, 0.001]
-    for due, start in ((0.002, 0.001), (0.0015, 0.001)):
+    for due in (0.002, 0.0015):
         found = map_dependent_jobs(
             costs, 1e9, [(), ()], release=release, due=[np.inf, due], objective=objective
         )
-        assert found.start[1] == start
+        assert found.start[1] == 0.001
         is_punctual = found.end[1] <= due
         assert is_punctual == (due == 0.002)
         assert is_punctual or found.status == "feasible"
@@ -382,12 +366,8 @@ def test_a_core_waits_for_an_urgent_job_and_what_is_late_is_not_optimal(objectiv
     ids=["two-cores-wait", "never-due"],
 )
 def test_lateness_is_the_least_there_is(microseconds, release, due, weight, cores, late):
-    count = len(microseconds)
-    seconds = np.repeat(np.array(microseconds)[:, None] * 1e-6, cores, axis=1)
-    nothing = np.zeros((count, cores))
-    names = tuple(f"j{job}" for job in range(count)), tuple(f"c{core}" for core in range(cores))
-    costs = lm.JobAnalysis(*names, seconds, nothing, np.zeros(count, dtype=np.int64))
-    after = [(), (0,), (0,), ()] if cores == 1 else [()] * count
+    costs = table_of(np.repeat(np.array(microseconds)[:, None] * 1e-6, cores, axis=1))
+    after = [(), (0,), (0,), ()] if cores == 1 else [()] * 4
     found = map_dependent_jobs(
         costs,
         1e9,
@@ -407,38 +387,21 @@ def test_jobs_that_come_after_hours_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("table", "words"),
     [
-        ({"latency": np.full((30, 4), -1.0)}, "job 'j0' on core 'c0': its latency is -1.0"),
-        ({"latency": np.full((30, 4), np.nan)}, "its latency is nan"),
-        ({"latency": np.full((30, 4), np.inf)}, "job 'j0': no core can run it"),
-        ({"bandwidth": np.full((30, 4), np.inf)}, "its bandwidth is inf"),
-        ({"bandwidth": np.ones((30, 3))}, "shape"),
-        ({"energy": np.full((30, 4), -1.0)}, "its energy is -1.0"),
-        (
-            {
-                "cores": (),
-                "latency": np.ones((30, 0)),
-                "bandwidth": np.ones((30, 0)),
-                "energy": None,
-            },
-            "no cores",
-        ),
-        (
-            {
-                "jobs": (),
-                "latency": np.ones((0, 4)),
-                "bandwidth": np.ones((0, 4)),
-                "energy": None,
-                "flops": np.ones(0, dtype=np.int64),
-            },
-            "no jobs",
-        ),
+        (table_of(-ONES), "job 'j0' on core 'c0': its latency is -1.0"),
+        (table_of(np.nan * ONES), "its latency is nan"),
+        (table_of(np.inf * ONES), "job 'j0': no core can run it"),
+        (table_of(ONES, np.inf), "its bandwidth is inf"),
+        (replace(table_of(ONES), bandwidth=ONES[:, :3]), "shape"),
+        (table_of(ONES, energy=-ONES), "its energy is -1.0"),
+        (table_of(ONES[:, :0]), "no cores"),
+        (table_of(ONES[:0]), "no jobs"),
     ],
 )
-def test_a_bad_table_is_refused_by_name(change, words):
+def test_a_bad_table_is_refused_by_name(table, words):
     with pytest.raises(MappingError, match=words):
-        map_jobs(replace(jobs(), **change), 1e9)
+        map_jobs(table, 1e9)
 
 
 @pytest.mark.parametrize(
@@ -465,11 +428,7 @@ def test_bad_options_are_refused(options, words):
 
 @pytest.mark.filterwarnings("error")
 def test_jobs_that_take_no_time_are_mapped_without_a_warning():
-    table = replace(
-        jobs(3, 2),
-        latency=np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]),
-        bandwidth=np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]]),
-    )
+    table = table_of([[0, 1], [0, 0], [1, 0]], [[0, 1], [0, 0], [0, 1]])
     found = map_jobs(table, 1e9, samples=50)
     assert (found.makespan, found.status) == (0.0, "optimal")
 
@@ -479,15 +438,13 @@ def test_jobs_that_take_no_time_are_mapped_without_a_warning():
     ("latency", "allocator"), [(0.0, "demand"), (1e299, "demand"), (1e299, "even")]
 )
 def test_figures_beyond_all_measure_are_refused(latency, allocator):
-    table = replace(jobs(2, 2), latency=np.full((2, 2), latency), bandwidth=np.full((2, 2), 1e300))
+    table = table_of(np.full((2, 2), latency), 1e300)
     with pytest.raises(MappingError, match="far too"):
         map_jobs(table, 1.0, allocator=allocator)
 
 
 def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused():
-    table = replace(
-        jobs(2, 1), latency=np.array([[1e-300], [0.0]]), bandwidth=np.array([[1.0], [1e200]])
-    )
+    table = table_of([[1e-300], [0.0]], [[1.0], [1e200]])
     with pytest.raises(MappingError, match="18 minutes"):
         map_dependent_jobs(table, 1.0, [(), ()], samples=5)
 
@@ -498,11 +455,9 @@ def test_energy_needs_energies():
 
 
 def test_a_job_stays_off_cores_that_cannot_run_it_where_the_only_core_with_room_is_ruled_out():
-    latency = np.array([[np.inf, 2.0, 3.0], [np.inf, 2.0, np.inf]])
-    bandwidth = np.array([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]])
-    table = JobAnalysis(("a", "b"), ("x", "y", "z"), latency, bandwidth, np.zeros(2, np.int64))
+    table = table_of([[np.inf, 2, 3], [np.inf, 2, np.inf]], [[0, 0, 1], [0, 2, 0]])
     mapping = map_jobs(table, 2.0)
-    assert np.isfinite(latency[[0, 1], mapping.core]).all()
+    assert np.isfinite(table.latency[[0, 1], mapping.core]).all()
     assert mapping.makespan == 4.0
 
 
@@ -510,7 +465,5 @@ def test_a_job_stays_off_cores_that_cannot_run_it_where_the_only_core_with_room_
 def test_reinforcement_learning_learns_where_the_best_objective_is_nothing():
     pytest.importorskip(NEEDS["a2c"])
     energy = np.array([[2.0, 0.0]])
-    table = JobAnalysis(
-        ("a",), ("x", "y"), energy + 1, np.zeros((1, 2)), np.zeros(1, np.int64), energy
-    )
+    table = table_of(energy + 1, energy=energy)
     assert map_jobs(table, 1.0, objective="energy", strategy="a2c", effort="quick").value == 0

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.support.job_tables import table_of
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -24,8 +25,7 @@ def pool():
     """Two mini-batches of a chain of two jobs and a side branch, then one job of another
     network."""
     after = ((), (0,), (0,), (), (3,), (3,), ())
-    analysis = None
-    return JobPool(analysis, after, ("net",) * 6 + ("aux",), (0, 0, 0, 1, 1, 1, 0))
+    return JobPool(None, after, ("net",) * 6 + ("aux",), (0, 0, 0, 1, 1, 1, 0))
 
 
 def ending(*ends):
@@ -104,9 +104,7 @@ def test_a_mini_batch_ends_with_its_last_job():
 
 def test_a_mini_batch_that_ends_when_it_is_due_is_not_missed():
     timings = network_timings(NETWORKS, {"net": 3e-4}, {"net": 7.5e-5}, MappingError)
-    costs = lm.JobAnalysis(
-        tuple("abcde"), ("x",), np.full((5, 1), 7.5e-5), np.zeros((5, 1)), np.zeros(5, np.int64)
-    )
+    costs = table_of(np.full((5, 1), 7.5e-5))
     tight = JobPool(costs, ((),) * 5, ("net",) * 5, tuple(range(5)))
     release, due, weight = job_times_of(tight, timings, {})
     mapping = lm.map_dependent_jobs(

@@ -13,6 +13,8 @@ from tests.support.fuzzing import seeds
 from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.sequences import even, holds, random_sequence, training
 
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
@@ -118,14 +120,8 @@ def test_addresses_of_tensors_that_live_at_once_do_not_overlap():
     for seed in range(30):
         sequence = random_sequence(seed, kernels=10, tensors=12)
         address = first_fit_addresses(sequence, sequence.sizes, 2)
-        spans = sequence.lifetimes.tolist()
-        blocks = [-(-int(size) // 2) for size in sequence.sizes]
-        for a in range(12):
-            for b in range(a):
-                if spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
-                    assert (
-                        address[a] + blocks[a] <= address[b] or address[b] + blocks[b] <= address[a]
-                    )
+        columns = *sequence.lifetimes.T, -(-sequence.sizes // 2)
+        assert verify_buffers(problem_of(columns), address) == ()
 
 
 def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept():

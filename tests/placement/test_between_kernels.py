@@ -38,13 +38,8 @@ def optimum(sequence, limits, moves):
     infinite if there is none."""
     weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
     if not moves:
-        return min(
-            (
-                _placed(sequence, limits, places)
-                for places in itertools.product((False, True), repeat=len(sequence.tensors))
-            ),
-            default=0.0,
-        )
+        every = itertools.product((False, True), repeat=len(sequence.tensors))
+        return min(_placed(sequence, limits, places) for places in every)
     best = math.inf
     for ends in itertools.product((DIRTY, CLEAN, SLOW), repeat=len(weights)):
         begin = [GONE] * len(sequence.tensors)
@@ -75,18 +70,20 @@ def optimum(sequence, limits, moves):
 def _placed(sequence, limits, fast):
     seconds = 0.0
     for k, one in enumerate(sequence.kernels):
-        live = sum(
-            int(sequence.sizes[t])
-            for t in range(len(fast))
-            if fast[t] and sequence.lifetimes[t][0] <= k < sequence.lifetimes[t][1]
-        )
-        times = [
-            one.seconds([not fast[o.tensor] for o in one.operands], a)
-            for a, algorithm in enumerate(one.algorithms)
-            if live + algorithm.workspace <= limits[k]
-        ]
-        seconds += min(times, default=math.inf)
+        start, end = sequence.lifetimes.T
+        room = limits[k] - sequence.sizes[np.array(fast) & (start <= k) & (k < end)].sum()
+        seconds += _least(one, [not fast[o.tensor] for o in one.operands], room)
     return seconds
+
+
+def _least(kernel, in_slow, room):
+    """By the quickest algorithm whose workspace has room."""
+    times = [
+        kernel.seconds(in_slow, a)
+        for a, algorithm in enumerate(kernel.algorithms)
+        if algorithm.workspace <= room
+    ]
+    return min(times, default=math.inf)
 
 
 def _moved(sequence, costs, bound=()):
@@ -120,32 +117,18 @@ def _after(sequence, limits, k, costs):
         for use in kernel.operands:
             place = state[use.tensor]
             if not use.read:
-                ways.append(
-                    [(False, DIRTY), (True, SLOW)] if place in (GONE, CLEAN, DIRTY, SLOW) else []
-                )
+                ways.append([DIRTY, SLOW])
             elif place == GONE:
                 ways.append([])
             else:
-                slow = place == SLOW
-                ways.append([(slow, (SLOW if slow else DIRTY) if use.write else place)])
+                ways.append([DIRTY if use.write and place == CLEAN else place])
         for choice in itertools.product(*ways):
-            fast = {t for t, place in enumerate(state) if place in (DIRTY, CLEAN)} - {
-                o.tensor for o in kernel.operands
-            }
-            fast |= {
-                o.tensor for o, (slow, _) in zip(kernel.operands, choice, strict=True) if not slow
-            }
-            used = sum(int(sequence.sizes[t]) for t in fast)
-            in_slow = [slow for slow, _ in choice]
-            times = [
-                kernel.seconds(in_slow, a)
-                for a, x in enumerate(kernel.algorithms)
-                if used + x.workspace <= limits[k]
-            ]
-            total = cost + min(times, default=math.inf)
             after = list(state)
-            for use, (_, place) in zip(kernel.operands, choice, strict=True):
+            for use, place in zip(kernel.operands, choice, strict=True):
                 after[use.tensor] = place
+            fast = [t for t, place in enumerate(after) if place in (DIRTY, CLEAN)]
+            room = limits[k] - sequence.sizes[fast].sum()
+            total = cost + _least(kernel, [place == SLOW for place in choice], room)
             if total < found.get(tuple(after), math.inf):
                 found[tuple(after)] = total
     return found
@@ -164,7 +147,7 @@ def placed_between(sequence, limits, mode, best):
     except CapacityError:
         return False
     placed = found.division.sequence if found.division else sequence
-    assert list(broken_division_rules(found.division)) == []
+    assert not any(broken_division_rules(found.division))
     seconds = replayed(placed, found.placement, mode, limits).total
     assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
     assert found.lower_bound <= best * (1 + 1e-12)

@@ -47,14 +47,8 @@ def lives(sequence, t):
         options = []
         for start, end in stays:
             fills = [(), *((Move(t, True, start, stop),) for stop in range(start, end + 1))]
-            evicts = [
-                (),
-                *(
-                    (Move(t, False, a, b),)
-                    for a in range(start, end + 1)
-                    for b in range(a, end + 1)
-                ),
-            ]
+            ways = itertools.combinations_with_replacement(range(start, end + 1), 2)
+            evicts = [(), *((Move(t, False, *way),) for way in ways)]
             options.append([fill + evict for fill in fills for evict in evicts])
         for moves in itertools.product(*options):
             life = tuple(Stay(t, *stay) for stay in stays), tuple(itertools.chain(*moves))
@@ -223,11 +217,8 @@ def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_f
         within = bytes_[(begin >= first) & (end <= last)].sum()
         return float(within - moved[first:last].sum() - blocking[first : last + 1].sum())
 
-    every = {
-        (first, last): missing(first, last)
-        for first in range(kernels + 1)
-        for last in range(first, kernels + 1)
-    }
+    intervals = itertools.combinations_with_replacement(range(kernels + 1), 2)
+    every = {interval: missing(*interval) for interval in intervals}
     broken = {interval for interval, bytes_missing in every.items() if bytes_missing > 1e-4}
     assert set(found) <= broken
     assert bool(found) == bool(broken)
@@ -253,7 +244,6 @@ def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, r
         counted = place_by_program(sequence, limits, Mode.ASYNC, seed=seed, effort=effort)
     except CapacityError:
         return
-    calls = iter(range(10))
 
     def pack(lower, upper, size):
         """Refuse the longest copies, so that shorter ones are tried too."""
@@ -266,19 +256,14 @@ def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, r
     answers = []
     for _ in range(2):
         calls = iter(range(10))
-        answers.append(place_at_addresses(counted, fast, pack, counted.seconds, NO_DEADLINE))
-    found, again = answers
-    assert (found is None) == (again is None)
-    if found is None or again is None:
-        return
-    (found, offsets), (again, others) = found, again
-    assert (
-        list(broken_placement_rules(sequence, found.placement, fast, Mode.ASYNC, offsets.tolist()))
-        == []
-    )
-    assert time_moves(sequence, found.placement).total == pytest.approx(found.seconds, rel=1e-9)
-    assert found.placement == again.placement
-    assert offsets.tolist() == others.tolist()
+        found = place_at_addresses(counted, fast, pack, counted.seconds, NO_DEADLINE)
+        answers.append(found and (found[0].placement, found[1].tolist()))
+    assert answers[0] == answers[1]
+    if found is not None:
+        rules = broken_placement_rules(sequence, answers[0][0], fast, Mode.ASYNC, answers[0][1])
+        assert not any(rules)
+        total = time_moves(sequence, answers[0][0]).total
+        assert total == pytest.approx(found[0].seconds, rel=1e-9)
 
 
 def test_copies_give_way_to_addresses_instead_of_limits():

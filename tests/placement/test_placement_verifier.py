@@ -4,30 +4,24 @@ breaks."""
 from dataclasses import replace
 
 import pytest
-from tests.support.hand_sequence import DA, A, B, W, X, Y, step
+from tests.support.hand_sequence import A, moves, stays, step
 
-from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, all_fast
+from loadmaster.placement.decisions import Mode, Stay, TensorPlacement, all_fast
 from loadmaster.placement.verify import broken_placement_rules
 
 STEP = step()
 ALGORITHMS = (0,) * 5
-STAYS = (
-    *(Stay(X, 0, 1), Stay(W, 0, 5), Stay(A, 0, 2)),
-    *(Stay(B, 1, 3), Stay(DA, 2, 4), Stay(Y, 4, 5)),
-)
-OUT_AND_IN = TensorPlacement(
-    (*STAYS, Stay(A, 3, 4)), (Move(A, False, 2, 2), Move(A, True, 3, 3)), ALGORITHMS
-)
-OVERLAPPED = TensorPlacement(
-    (*STAYS, Stay(A, 2, 4)), (Move(A, False, 1, 2), Move(A, True, 2, 3)), ALGORITHMS
-)
-FETCHED_WEIGHT = TensorPlacement(
-    stays=(Stay(W, 0, 1), Stay(W, 3, 4)),
-    moves=(Move(W, True, 0, 0), Move(W, True, 3, 3), Move(W, False, 4, 4)),
-    algorithms=ALGORITHMS,
-)
 
-ALL_SLOW = TensorPlacement((), (), ALGORITHMS)
+
+def placed(fast, copies=""):
+    return TensorPlacement(stays(fast), moves(copies), ALGORITHMS)
+
+
+STAYS = "x 0-1, w 0-5, a 0-2, b 1-3, da 2-4, y 4-5, a "
+OUT_AND_IN = placed(STAYS + "3-4", "a out 2-2, a in 3-3")
+OVERLAPPED = placed(STAYS + "2-4", "a out 1-2, a in 2-3")
+FETCHED_WEIGHT = placed("w 0-1, w 3-4", "w in 0-0, w in 3-3, w out 4-4")
+ALL_SLOW = placed("")
 
 
 def rules(placement, mode=Mode.SYNC, limit=1000, sequence=STEP, offsets=None):
@@ -60,18 +54,14 @@ def test_the_limit_holds_to_the_byte_and_counts_workspace():
     [
         (replace(OUT_AND_IN, moves=OUT_AND_IN.moves[1:]), {"copy"}),
         (replace(OUT_AND_IN, moves=OUT_AND_IN.moves[:1]), {"stay"}),
-        (replace(OUT_AND_IN, moves=(Move(A, False, 3, 3), Move(A, True, 3, 3))), {"copy"}),
+        (replace(OUT_AND_IN, moves=moves("a out 3-3, a in 3-3")), {"copy"}),
         (replace(FETCHED_WEIGHT, moves=FETCHED_WEIGHT.moves[:2]), {"operand", "kept"}),
-        (
-            replace(
-                FETCHED_WEIGHT, stays=(Stay(W, 0, 1), Stay(W, 3, 5)), moves=FETCHED_WEIGHT.moves[:2]
-            ),
-            {"step"},
+        (placed("w 0-1, w 3-5", "w in 0-0, w in 3-3"), {"step"}),
+        *(
+            (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, more)), {"stay"})
+            for more in (*stays("a 1-2, b 2-2"), Stay(9, 1, 2))
         ),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(A, 1, 2))), {"stay"}),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(9, 1, 2))), {"stay"}),
-        (replace(OUT_AND_IN, stays=(*OUT_AND_IN.stays, Stay(B, 2, 2))), {"stay"}),
-        (replace(OUT_AND_IN, moves=(*OUT_AND_IN.moves, Move(A, True, 9, 9))), {"move"}),
+        (replace(OUT_AND_IN, moves=moves("a out 2-2, a in 3-3, a in 9-9")), {"move"}),
         (replace(OUT_AND_IN, algorithms=(0, 0, 1, 0, 0)), {"algorithm"}),
         (replace(OUT_AND_IN, algorithms=()), {"algorithm"}),
         (
@@ -88,37 +78,28 @@ def test_what_does_not_hold_is_named(broken, rule):
 
 
 def test_overlapping_copies_must_not_race():
-    late = replace(OVERLAPPED, moves=(Move(A, False, 1, 3), Move(A, True, 2, 3)))
+    late = replace(OVERLAPPED, moves=moves("a out 1-3, a in 2-3"))
     assert "copy" in rules(late, Mode.ASYNC)
-    updated = TensorPlacement((Stay(W, 0, 5),), (Move(W, False, 3, 4),), ALGORITHMS)
-    assert rules(updated, Mode.ASYNC) == {"race"}
-    fetched_while_written = TensorPlacement((Stay(W, 2, 5),), (Move(W, True, 2, 4),), ALGORITHMS)
-    assert rules(fetched_while_written, Mode.ASYNC) == {"race"}
+    updated = placed("w 0-5", "w out 3-4")
+    fetched_while_written = placed("w 2-5", "w in 2-4")
+    assert rules(updated, Mode.ASYNC) == rules(fetched_while_written, Mode.ASYNC) == {"race"}
 
 
 def test_a_stay_begins_with_one_copy():
     """Kernels would find the tensor after the first, and be timed as if after the second."""
-    first, *others = FETCHED_WEIGHT.moves
     for end in (0, 1):
-        twice = replace(FETCHED_WEIGHT, moves=(first, Move(W, True, 0, end), *others))
+        twice = placed("w 0-1, w 3-4", f"w in 0-0, w in 0-{end}, w in 3-3, w out 4-4")
         assert rules(twice, Mode.ASYNC) == {"copy"}
 
 
 def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them():
-    swapped = TensorPlacement(
-        all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS
-    )
+    swapped = replace(all_fast(STEP), moves=moves("a out 2-3, w out 1-2"))
     assert rules(replace(swapped, moves=swapped.moves[::-1]), Mode.ASYNC) == set()
     assert rules(swapped, Mode.ASYNC) == {"order"}
-    between = TensorPlacement(
-        (Stay(X, 0, 1), Stay(W, 0, 2), Stay(B, 1, 3)),
-        (Move(B, False, 2, 3), Move(W, True, 0, 1)),
-        ALGORITHMS,
-    )
+    between = placed("x 0-1, w 0-2, b 1-3", "b out 2-3, w in 0-1")
     assert rules(between, Mode.ASYNC) == set()
-    assert rules(
-        between, Mode.ASYNC, sequence=replace(STEP, link=replace(STEP.link, shared=True))
-    ) == {"order"}
+    shared = replace(STEP, link=replace(STEP.link, shared=True))
+    assert rules(between, Mode.ASYNC, sequence=shared) == {"order"}
 
 
 def test_kernels_that_need_fast_operands_get_them():
@@ -128,13 +109,11 @@ def test_kernels_that_need_fast_operands_get_them():
 
 
 def test_addresses_are_apart_aligned_and_within_the_limit():
-    few = TensorPlacement((Stay(A, 0, 4), Stay(B, 1, 3)), (), ALGORITHMS)
+    few = placed("a 0-4, b 1-3")
     workspaces = (0, 0, 0, 20, 0)
-    assert rules(few, limit=35, offsets=(0, 10, *workspaces)) == set()
-    assert rules(few, limit=35, offsets=(0, 9, *workspaces)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 26, *workspaces)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 10, 0, 0, 0, 9, 0)) == {"address"}
-    assert rules(few, limit=35, offsets=(0, 10)) == {"address"}
-    assert rules(
-        few, limit=35, offsets=(0, 10, *workspaces), sequence=replace(STEP, alignment=4)
-    ) == {"address"}
+    apart = 0, 10, *workspaces
+    assert rules(few, limit=35, offsets=apart) == set()
+    for offsets in ((0, 9, *workspaces), (0, 26, *workspaces), (0, 10, 0, 0, 0, 9, 0), (0, 10)):
+        assert rules(few, limit=35, offsets=offsets) == {"address"}
+    aligned = replace(STEP, alignment=4)
+    assert rules(few, limit=35, offsets=apart, sequence=aligned) == {"address"}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import seeds
-from tests.support.hand_sequence import A, step
+from tests.support.hand_sequence import moves, stays, step
 from tests.support.sequences import holds, random_placement, random_sequence
 
 from loadmaster.core.errors import PlacementError
-from loadmaster.placement.decisions import Move, Stay, TensorPlacement
+from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.sequence import StoredKind
 from loadmaster.placement.timing import time_moves
 
@@ -81,19 +81,15 @@ def naive_times(sequence, placement):
 
 def has(placement, tensor, kernel):
     """Whether the kernel finds the tensor in the fast memory."""
-    for stay in placement.stays:
-        fills = [
-            m.end
+    return any(
+        stay.tensor == tensor
+        and stay.start <= kernel < stay.end
+        and not any(
+            m.to_fast and (m.tensor, m.start) == (tensor, stay.start) and m.end > kernel
             for m in placement.moves
-            if m.to_fast and m.tensor == tensor and m.start == stay.start
-        ]
-        if (
-            stay.tensor == tensor
-            and stay.start <= kernel < stay.end
-            and all(end <= kernel for end in fills)
-        ):
-            return True
-    return False
+        )
+        for stay in placement.stays
+    )
 
 
 def naive_kernel(sequence, placement, k):
@@ -205,8 +201,8 @@ def test_random_placements_are_of_both_sorts():
 
 
 def test_a_shared_link_makes_copies_in_one_order():
-    sequence, stays = step(), (Stay(A, 0, 2), Stay(A, 2, 4))
-    backwards = TensorPlacement(stays, (Move(A, True, 2, 3), Move(A, False, 1, 2)), (0,) * 5)
+    sequence, copies = step(), moves("a in 2-3, a out 1-2")
+    backwards = TensorPlacement(stays("a 0-2, a 2-4"), copies, (0,) * 5)
     assert time_moves(sequence, backwards).total > 0
     with pytest.raises(PlacementError, match="waits for that of 'a'"):
         time_moves(replace(sequence, link=replace(sequence.link, shared=True)), backwards)

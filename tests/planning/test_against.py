@@ -5,11 +5,13 @@ from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import islice, pairwise
+from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
+from tests.support.edits import figure
 from tests.support.efforts import SEPARATE, verified
 from tests.support.hand_plan import finished
 from tests.support.needs import FIXTURES
@@ -29,14 +31,9 @@ GRAPHS = {
     "copies": lambda: [network("a", 8)],
     "batches": lambda: [network("a", 8), network("b", 16)],
 }
-TRUSTED = {
-    *(f"Plan.{name}" for name in ("producer", "seed", "notes", "search", "status")),
-    *(f"NetworkInfo.{name}" for name in ("notes",)),
-    "Target.description",
-    "Objective.network",
-}
-"""What docs/plan-format.md says is taken on trust even with the networks and the machine at
-hand."""
+TRUSTED = {"NetworkInfo.notes", "Target.description"}
+"""Of records, what docs/plan-format.md says is taken on trust even with the networks and the machine
+at hand."""
 CHOSEN = {
     *(f"PlannedJob.{name}" for name in ("name", "core", "start", "end", "after")),
     *(f"PlannedAllocation.{name}" for name in ("offset", "start", "end")),
@@ -64,14 +61,10 @@ def mended(plan):
     as low as the values."""
     old, new = plan.metrics, finished(plan)
     least = min(old.makespan.lower_bound, new.metrics.makespan.value)
-    operations, inferences = (
-        2 * sum(j.macs for j in plan.jobs),
-        sum(n.batch * n.mini_batches for n in plan.networks),
-    )
-    busy = {
-        core: sum(j.compute for j in plan.jobs if j.core == core) / least
-        for core in old.utilisation
-    }
+    faster = new.metrics.makespan.value / least
+
+    def raised(rate, most=inf):
+        return Rate(rate.value, max(rate.value, min(most, faster * rate.value)))
 
     def kept(value, before):
         return replace(value, lower_bound=min(value.value, before.lower_bound))
@@ -82,12 +75,9 @@ def mended(plan):
     metrics = replace(
         found,
         makespan=kept(found.makespan, old.makespan),
-        throughput=Rate(found.throughput.value, operations / least),
-        inferences_per_second=Rate(found.inferences_per_second.value, inferences / least),
-        utilisation={
-            core: Rate(rate.value, max(rate.value, min(1.0, busy[core])))
-            for core, rate in found.utilisation.items()
-        },
+        throughput=raised(found.throughput),
+        inferences_per_second=raised(found.inferences_per_second),
+        utilisation={core: raised(rate, 1.0) for core, rate in found.utilisation.items()},
         traffic={name: kept(cost, old.traffic[name]) for name, cost in found.traffic.items()},
         energy=kept(found.energy, old.energy),
         latency={name: kept(cost, old.latency[name]) for name, cost in found.latency.items()},
@@ -104,7 +94,6 @@ def mended(plan):
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_what_the_planner_makes_is_a_plan_of_its_networks(kind):
     plan = planned(kind)
-    assert verify_against(plan, graphs(kind), plan.target) == ()
     assert verify_against(mended(plan), graphs(kind), plan.target) == (), (
         "figures that are mended stay right"
     )
@@ -336,10 +325,8 @@ def operators_gone(plan):
     """The last job and its operators are left out, and what it reads is the output; where what it
     reads is one tensor."""
     last = max(plan.jobs, key=lambda job: job.end)
-    made, needed = (
-        {x.tensor for x in last.writes},
-        [x.tensor for x in last.reads if "/w_" not in x.tensor],
-    )
+    made = {x.tensor for x in last.writes}
+    needed = [x.tensor for x in last.reads if "/w_" not in x.tensor]
     source = next(t for t in plan.tensors if t.name == needed[0])
     moved = replace(source, is_output=True)
     operators = tuple(o for o in plan.networks[0].operators if o.name not in last.operators)
@@ -386,51 +373,41 @@ def operators_merged(plan):
             for t in plan.tensors
             if t.name not in between
         ]
-        jobs = [both if j is first else j for j in plan.jobs if j is not second]
         jobs = [
             replace(
-                j,
+                both if j is first else j,
                 after=tuple(dict.fromkeys(first.name if a == second.name else a for a in j.after)),
             )
-            for j in jobs
+            for j in plan.jobs
+            if j is not second
         ]
-        kept = {
-            part: tuple(r for r in getattr(plan, part) if r.tensor not in between)
-            for part in ("transfers", "allocations")
-        }
-        transfers = tuple(
-            replace(t, job=first.name) if t.job == second.name else t for t in kept["transfers"]
-        )
+        transfers = [
+            replace(t, job=first.name, start=both.start, end=both.end)
+            if t.job in (first.name, second.name)
+            else t
+            for t in plan.transfers
+            if t.tensor not in between
+        ]
         free = max(a.offset + a.bytes for a in plan.allocations) // 64 * 64 + 64
+        read = {x.tensor for x in first.reads}
         places = [
-            replace(a, start=min(a.start, first.start), offset=free) if a.tensor in own else a
-            for a in kept["allocations"]
-        ]
-        places = [
-            replace(a, end=max(a.end, second.end))
-            if a.tensor in {x.tensor for x in first.reads}
+            replace(a, start=min(a.start, first.start), offset=free)
+            if a.tensor in own
+            else replace(a, end=max(a.end, second.end))
+            if a.tensor in read
             else a
-            for a in places
+            for a in plan.allocations
+            if a.tensor not in between
         ]
-        transfers = tuple(
-            replace(t, start=both.start, end=both.end) if t.job == first.name else t
-            for t in transfers
-        )
-        yield replace(
-            plan,
-            jobs=tuple(jobs),
-            tensors=tuple(tensors),
-            transfers=transfers,
-            allocations=tuple(places),
-        )
+        parts = {"jobs": jobs, "tensors": tensors, "transfers": transfers, "allocations": places}
+        yield replace(plan, **{part: tuple(records) for part, records in parts.items()})
 
 
 def bounds_raised(plan):
     """The makespan's bound grows by a hundredth, and all that follows from it; then the other
     bounds, one by one."""
     least = plan.metrics.makespan.lower_bound * 1.01
-    metrics = replace(plan.metrics, makespan=replace(plan.metrics.makespan, lower_bound=least))
-    yield replace(plan, metrics=metrics, objective=replace(plan.objective, lower_bound=least))
+    yield figure("makespan", plan, lower_bound=least)
     for name in ("energy", "traffic", "latency"):
         old = getattr(plan.metrics, name)
         raised = (
@@ -438,8 +415,7 @@ def bounds_raised(plan):
             if isinstance(old, Cost)
             else {key: _raised(cost) for key, cost in old.items()}
         )
-        if raised != old:
-            yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
+        yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
 
 
 def _raised(cost):

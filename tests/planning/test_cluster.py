@@ -49,10 +49,8 @@ def scheduler(tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler, tmp_path):
-    arguments, options = (
-        ([residual_chain(4)], lm.target("edge-npu"), AXES),
-        {"mini_batches": 2, "effort": "test"},
-    )
+    arguments = [residual_chain(4)], lm.target("edge-npu"), AXES
+    options = {"mini_batches": 2, "effort": "test"}
     killed = []
     with (
         distributed.Client(scheduler, set_as_default=False) as onlooker,

@@ -108,10 +108,8 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):
         (cut_selection.MOST_JOBS, 50, 1),
     ):
         planned = []
-        whole, large = (
-            Planner(seems, seems, jobs),
-            Planner(60, 60, cut_selection.MOST_JOBS, large=True),
-        )
+        whole = Planner(seems, seems, jobs)
+        large = Planner(60, 60, cut_selection.MOST_JOBS, large=True)
         found = contest_of([whole, large])
         assert found.best()[0] is (large if seems > 60 else whole)
         assert (found.full, len(planned)) == (True, expected)

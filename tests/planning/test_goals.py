@@ -150,15 +150,15 @@ def test_energies_of_any_size_are_bounded_as_well_as_small_ones():
         machine = machine.with_memory(1, energy=5e-12 * factor)
         cost = verified([residual_chain(1)], machine, effort=SEPARATE).metrics.energy
         found.append((cost.value / factor, cost.lower_bound / factor))
-    assert found[1] == pytest.approx(found[0], rel=1e-3)
-    assert found[2] == pytest.approx(found[0], rel=1e-3)
+    for larger in found[1:]:
+        assert larger == pytest.approx(found[0], rel=1e-3)
 
 
 def test_static_power_makes_haste_worth_energy():
-    machine = replace(npu(3, 2**15), static_power=10.0)
+    machine = npu(3, 2**15)
     slow, quick = (
-        verified(two(), npu(3, 2**15), objective="energy"),
-        verified(two(), machine, objective="energy"),
+        verified(two(), replace(machine, static_power=watts), objective="energy")
+        for watts in (0.0, 10.0)
     )
     assert quick.metrics.makespan.value <= slow.metrics.makespan.value
     assert quick.metrics.energy.value > 10.0 * quick.metrics.makespan.value
@@ -193,9 +193,7 @@ def test_periodic_mini_batches_are_served_one_by_one():
     assert plan.missed == 0
     assert plan.metrics.makespan.lower_bound > 3 * period
     chain = [batch for batch in plan.mini_batches if batch.network == "chain"]
-    assert [batch.release for batch in chain] == pytest.approx(
-        [period * number for number in range(4)]
-    )
+    assert [batch.release / period for batch in chain] == pytest.approx(range(4))
 
 
 @pytest.mark.parametrize("seconds", [1e7, 1e300])
@@ -214,37 +212,11 @@ def test_a_deadline_that_no_plan_can_miss_is_none(seconds):
 def test_impossible_deadlines_are_told():
     machine = npu(2, 2**16)
     least = verified([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound
-    plan = verified([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 0.9 * least})
+    plan, possible = (
+        verified([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": share * least})
+        for share in (0.9, 1e3)
+    )
     assert plan.missed
     assert plan.status == "feasible"
     assert sum("is impossible" in note for note in plan.notes) == 1
-    possible = verified(
-        [residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least}
-    )
     assert "is impossible" not in str(possible.notes)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"objective": "beauty"},
-            "no objective 'beauty': choose one of throughput, latency, energy, edp",
-        ),
-        (
-            {"objective": "latency", "network": "net"},
-            "latency of 'net': there is no such network: choose one of chain",
-        ),
-        ({"network": "chain"}, "is for the objective latency"),
-        ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),
-        ({"periods": {"chain": 0.0}}, "period of 'chain': 0.0 s must be more than zero"),
-        ({"deadlines": {"chain": float("inf")}}, "must be more than zero, and finite"),
-        (
-            {"periods": {"chain": 1e4}, "mini_batches": 2},
-            "its last mini-batch would come after more than an hour",
-        ),
-    ],
-)
-def test_goals_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(lm.PlanError, match=message):
-        lm.plan([residual_chain(1)], npu(), **options)

@@ -53,8 +53,7 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
     start, end, size = lived(rows)
     order = list(range(len(rows)))
     dice.shuffle(order)
-    none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
-    problem = packing_problem(lm.Problem(start, end, size, one, none, none))
+    problem = packing_problem(lm.problem_of((start, end, size)))
     found = problem.place_what_fits(np.array(order, dtype=np.int64), capacity)
     assert found.tolist() == naive_fit(start, end, size, order, capacity)
 
@@ -70,8 +69,7 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     placed = offsets >= 0
     assert 2000 < placed.sum() < 4000
     assert not (offsets[placed] % 64).any()
-    none, one = np.full(placed.sum(), -1, dtype=np.int64), np.ones(placed.sum(), dtype=np.int64)
-    kept = lm.Problem(start[placed], end[placed], size[placed], one, none, none)
+    kept = lm.problem_of((start[placed], end[placed], size[placed]))
     assert lm.verify_buffers(kept, offsets[placed], capacity) == ()
 
 

@@ -103,10 +103,8 @@ def _of_layers(rng, name):
 
 def _machine(rng):
     speed = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11])
-    capacity, alignment = (
-        rng.choice([2**24, 2**24, 2**24, 20_000, 100_000]),
-        rng.choice([64, 64, 1, 16]),
-    )
+    capacity = rng.choice([2**24, 2**24, 2**24, 20_000, 100_000])
+    alignment = rng.choice([64, 64, 1, 16])
     main = Memory(
         "dram",
         capacity,
@@ -145,11 +143,9 @@ def _machine(rng):
 
 
 def _core(rng, name):
-    style, rates, overhead = (
-        rng.choice(list(Style)),
-        rng.choice(_RATES),
-        rng.choice([0.0, 0.0, 1e-7]),
-    )
+    style = rng.choice(list(Style))
+    rates = rng.choice(_RATES)
+    overhead = rng.choice([0.0, 0.0, 1e-7])
     if style is Style.ROOFLINE:
         buffer = rng.choice([0, 0, 8192])
         return Core(

@@ -65,8 +65,8 @@ def test_records_have_lines_of_their_own():
     lines = TEXT.splitlines()
     assert lines[1] == ' "version":9,'
     assert (
-        '  {"tensor":"net/w","memory":"dram","offset":4096,"bytes":1024,"start":0.0,'
-        '"end":0.00004},' in lines
+        '  {"tensor":"net/w","memory":"dram","offset":4096,"bytes":1024,"start":0.0,"end":0.00004},'
+        in lines
     )
     assert sum('"from":' in line and '"to":' in line for line in lines) == len(
         PLANS["shared"].transfers

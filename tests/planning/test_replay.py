@@ -121,26 +121,20 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message):
 # List scheduling, and bounds that nothing may beat.
 
 
-def times_of(jobs, machine, in_fast=None):
-    chosen = np.zeros(len(jobs.tensors), dtype=bool) if in_fast is None else in_fast
-    table = job_table(jobs, machine)
-    placement = resident(jobs, table, chosen)
-    return job_times(table, machine, placement.used)
-
-
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
 @fuzz(25)
 def test_no_assignment_order_or_placement_beats_the_bound(blocks, cores, extra, scratchpad):
     machine = npu(cores, scratchpad)
     jobs = lm.lower([residual_chain(blocks, channels=8 + 3 * extra, size=6)], machine)
-    bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
-    order = np.arange(len(jobs.jobs))
+    table, order = job_table(jobs, machine), np.arange(len(jobs.jobs))
+    bound = makespan_bound(jobs.jobs, jobs.tensors, table, machine)
     for assignment in itertools.product(range(cores), repeat=len(jobs.jobs)):
         schedule = Schedule(np.array(assignment, dtype=np.int32), order)
         for everywhere in (False, True) if scratchpad else (False,):
             in_fast = np.array([everywhere and t.kind == "activation" for t in jobs.tensors])
-            placement = resident(jobs, job_table(jobs, machine), in_fast)
-            timeline = replay(jobs, times_of(jobs, machine, in_fast), machine, schedule, placement)
+            placement = resident(jobs, table, in_fast)
+            times = job_times(table, machine, placement.used)
+            timeline = replay(jobs, times, machine, schedule, placement)
             assert bound.picoseconds <= timeline.makespan
 
 

@@ -88,14 +88,11 @@ def test_the_least_and_the_impossible_are_those_of_trying_all(text, share):
     spans = [point.makespan for point in all_]
     limits = Limits(makespan=min(spans) + share * (max(spans) - min(spans)))
     found = sized(text, limits)
-    bounds = [
-        lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1).makespan.picoseconds
-        for value in axis.values
-    ]
     impossible = [
-        plain(v)
-        for v, bound in zip(axis.values, bounds, strict=True)
-        if bound > limits.makespan * 1e12
+        plain(value)
+        for value in axis.values
+        if lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1).makespan.picoseconds
+        > limits.makespan * 1e12
     ]
     enough = [
         plain(v) for v, span in zip(axis.values, spans, strict=True) if span <= limits.makespan
@@ -122,6 +119,8 @@ def test_limits_alone_say_what_a_size_must_reach_and_may_lie_far_away():
             sized("bandwidth=1GB/s", Limits(makespan=1.0), **other)
     with pytest.raises(PlanError, match=r"deadlines is .* of type list: give"):
         Limits(deadlines=["chain"])
+    with pytest.raises(PlanError, match="fps: a limit is above zero"):
+        Limits(fps=0.0)
 
 
 def test_bisection_tries_few_values():
@@ -157,29 +156,32 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     assert table.rows[-1][""] == "not found with --effort quick"
 
 
+def spans_are(monkeypatch, seconds):
+    """Plans take as long as is said of each setting."""
+    real = size_module.point_and_plan
+
+    def said(setting):
+        point, plan = real(setting)
+        return replace(point, makespan=seconds(setting)), plan
+
+    monkeypatch.setattr(size_module, "point_and_plan", said)
+
+
 @pytest.mark.parametrize("good", [4, 6, 7])
 def test_a_smaller_machine_may_suffice_where_the_search_fails_on_the_largest(monkeypatch, good):
     """Of values of which the first few suffice."""
-    real = size_module.point_and_plan
-
-    def fails_on_larger(setting):
-        point, plan = real(setting)
-        return replace(point, makespan=2.0 if setting.at["bandwidth"] > good * 1e9 else 0.5), plan
-
-    monkeypatch.setattr(size_module, "point_and_plan", fails_on_larger)
+    spans_are(monkeypatch, lambda setting: 2.0 if setting.at["bandwidth"] > good * 1e9 else 0.5)
     found = sized("bandwidth=1GB/s:8GB/s:1GB/s", Limits(makespan=1.0))
     assert (found.status, found.least.value.value) == ("optimal", 1e9)
 
 
 def test_better_machines_are_given_the_plan_of_the_worst(monkeypatch):
-    real = size_module.point_and_plan
 
     def slow_alone(setting):
-        point, plan = real(setting)
         alone = setting.at["bandwidth"] > 1e9 and "smaller" not in setting.options
-        return replace(point, makespan=2.0 if alone else 1.0), plan
+        return 2.0 if alone else 1.0
 
-    monkeypatch.setattr(size_module, "point_and_plan", slow_alone)
+    spans_are(monkeypatch, slow_alone)
     found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=0.5))
     assert found.status == "unknown"
     assert found.trials[0].value.value == 1e9
@@ -272,11 +274,6 @@ def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
     assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
 
 
-def test_limits_are_above_zero():
-    with pytest.raises(PlanError, match="fps: a limit is above zero"):
-        Limits(fps=0.0)
-
-
 @pytest.mark.parametrize("whole", [8_267_281, 31_124_978, 265_718_132_658, 4_057_025_965_034])
 def test_a_bound_does_not_exclude_a_limit_that_is_the_bound_itself(whole):
     # Of many a whole number n of picoseconds, n / 1e12 * 1e12 is less than n.
@@ -330,21 +327,15 @@ def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing():
 @pytest.mark.parametrize("scratchpad", [32_000, 0])
 def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch, scratchpad):
     """The larger machine is offered whole operators only, so that it is slower by itself."""
-    graph, large, small = (
-        convolutions(rows=16, channels=32),
-        machine_of(2, 40_000, 1e10, 1e9),
-        machine_of(2, scratchpad, 1e10, 1e9),
-    )
+    graph = convolutions(rows=16, channels=32)
+    large, small = (machine_of(2, room, 1e10, 1e9) for room in (40_000, scratchpad))
 
     def offered(graphs, target, *others):
         return itertools.islice(candidates(graphs, target, *others), 1 if target is large else None)
 
     monkeypatch.setattr(planner, "candidates", offered)
-    alone, theirs, plan = (
-        verified([graph], large),
-        verified([graph], small),
-        verified([graph], large, smaller=small),
-    )
+    alone, theirs = verified([graph], large), verified([graph], small)
+    plan = verified([graph], large, smaller=small)
     assert theirs.metrics.makespan.value < 0.9 * alone.metrics.makespan.value
     assert plan.metrics.makespan.value <= theirs.metrics.makespan.value
     assert plan.target == large
@@ -356,15 +347,13 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
 
 def test_more_cores_of_a_kind_beside_another_are_never_slower():
     """The plan for fewer is taken over core by core: those of another kind move up."""
-    axes = parse_axes(["cores.ws.count=1:3"])
-    found = sweep(
-        [convolutions(rows=24, channels=16)], lm.target("edge-npu"), axes, executor=Here(), **FEW
-    )
+    graphs, axes = [convolutions(rows=24, channels=16)], parse_axes(["cores.ws.count=1:3"])
+    found = sweep(graphs, TARGET, axes, executor=Here(), **FEW)
     spans = [point.makespan for point in found.points]
     assert spans == sorted(spans, reverse=True)
     assert all(point.violations == () for point in found.points)
     three, one = (lm.target("edge-npu", f"cores.ws.count={count}") for count in (3, 1))
-    verified([convolutions(rows=24, channels=16)], three, smaller=one)
+    verified(graphs, three, smaller=one)
 
 
 def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once():

@@ -31,8 +31,7 @@ def machine(scratchpad, buffer=16 * 1024):
 
 
 def network_of(graph, target):
-    network = DivisibleNetwork.of(graph, target)
-    return AxisView(network), network.plain
+    return AxisView(DivisibleNetwork.of(graph, target))
 
 
 def random_network(generator, most):
@@ -43,32 +42,25 @@ def random_network(generator, most):
     )
 
 
-def moved(graph, target, network, stacks, plain):
+def model_of(network, target):
+    return StackModel(network, target, network.network.plain)
+
+
+def cuts_of(network, stacks):
+    return stacked(network, stacks, network.network.plain)
+
+
+def moved(target, network, stacks):
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
-    workload = lm.lower([graph], target, cuts=[stacked(network, stacks, plain)])
+    workload = lm.lower([network.network.source], target, cuts=[cuts_of(network, stacks)])
     problem = joint_problem(workload, target)
-    order = np.arange(len(workload.jobs))
-    found = problem.evaluate(order, JointOptions())
-    return _bytes_of(workload, problem.table, problem, found)
-
-
-def _bytes_of(workload, table, problem, evaluation):
-    run, placement = evaluation.run, problem.decisions(evaluation)[1]
-    crossing = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
+    found = problem.evaluate(np.arange(len(workload.jobs)), JointOptions())
+    table, placement = problem.table, problem.decisions(found)[1]
+    crossing = table.moved[np.arange(len(table.moved)), found.run.core[table.operand_job]]
     return int(crossing[placement.used[0]].sum()) + sum(
         workload.tensors[copy.tensor].bytes for copy in placement.copies
     )
-
-
-def best_of(network, target, plain, rooms):
-    """What is chosen for each room, pipelined and not."""
-    model = StackModel(network, target, plain)
-    return [
-        choice.stacks
-        for pipelined in (False, True)
-        for choice in model.best(rooms, pipelined=pipelined)
-    ]
 
 
 def every_choice(network):
@@ -97,12 +89,12 @@ def every_choice(network):
 def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed):
     generator = np.random.default_rng(100 + seed)
     target = machine(int(generator.choice([2_000, 6_000])))
-    graph = random_network(generator, 3)
-    network, plain = network_of(graph, target)
-    least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
+    network = network_of(random_network(generator, 3), target)
+    least = min(moved(target, network, stacks) for stacks in every_choice(network))
     rooms = [int(target.fast.capacity / part) for part in (1, 1.25, 2)]
-    chosen = best_of(network, target, plain, rooms)
-    assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
+    model = model_of(network, target)
+    chosen = [*model.best(rooms, pipelined=False), *model.best(rooms, pipelined=True)]
+    assert min(moved(target, network, choice.stacks) for choice in chosen) <= 1.05 * least
 
 
 @pytest.mark.slow
@@ -112,12 +104,11 @@ def test_stacks_move_about_what_the_model_says():
     ratios = []
     for seed, scratchpad in itertools.product(range(6), (1_500, 4_000, 12_000)):
         target = machine(scratchpad)
-        graph = random_network(np.random.default_rng(seed), 6)
-        network, plain = network_of(graph, target)
-        model = StackModel(network, target, plain)
+        network = network_of(random_network(np.random.default_rng(seed), 6), target)
+        model = model_of(network, target)
         for pipelined, column_tiles in itertools.product((False, True), ((), (2, 4))):
             (choice,) = model.best([scratchpad], pipelined=pipelined, column_tiles=column_tiles)
-            ratios.append(moved(graph, target, network, choice.stacks, plain) / choice.bytes)
+            ratios.append(moved(target, network, choice.stacks) / choice.bytes)
     ratios.sort()
     assert ratios[0] > 0.8
     assert ratios[3 * len(ratios) // 4] < 1.08
@@ -129,22 +120,20 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide():
     halos leave it."""
     target = machine(4_000)
     graph = convolutions(rows=64, channels=8, strides=(1, 1, 1), skip=False)
-    network, plain = network_of(graph, target)
+    network = network_of(graph, target)
     assert has_wide_bands(network, 4_000)
-    model = StackModel(network, target, plain)
+    model = model_of(network, target)
     bands, tiles = (
         model.best([4_000], column_tiles=column_tiles)[0].stacks
         for column_tiles in ((), COLUMN_TILES)
     )
     assert max(stack.column_tiles for stack in tiles) > 1
-    assert moved(graph, target, network, tiles, plain) < 0.7 * moved(
-        graph, target, network, bands, plain
-    )
+    assert moved(target, network, tiles) < 0.7 * moved(target, network, bands)
 
 
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
     target = npu(4, 100_000)
-    network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
+    network = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
     costs = way_costs(network, target)[0]
     ways = zip(costs.bands, costs.channels, costs.alone / costs.beside, strict=True)
     ratio = {bands: ratio for bands, channels, ratio in ways if channels == 1}
@@ -156,7 +145,7 @@ def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
 def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says():
     target = machine(100_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
-    network, _ = network_of(graph, target)
+    network = network_of(graph, target)
     costs, workload = way_costs(network, target)[0], lm.lower([graph], target)
     table = job_table(workload, target)
     moved = table.moved[(table.operand_job == 0) & ~table.operand_write, 0]
@@ -172,15 +161,13 @@ def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_ba
     and bands together move less."""
     target = machine(16_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
-    network, plain = network_of(graph, target)
-    stacks = StackModel(network, target, plain).best([16_000])[0].stacks
+    network = network_of(graph, target)
+    stacks = model_of(network, target).best([16_000])[0].stacks
     assert stacks[0].channels > 1
     assert stacks[0].bands > 1
     rows = [(replace(stacks[0], channels=1, bands=bands),) for bands in (2, 4, 8, 16)]
-    assert moved(graph, target, network, stacks, plain) < 0.7 * min(
-        moved(graph, target, network, own, plain) for own in rows
-    )
-    cuts = stacked(network, stacks, plain)
+    assert moved(target, network, stacks) < 0.7 * min(moved(target, network, own) for own in rows)
+    cuts = cuts_of(network, stacks)
     assert sorted(cuts.steps) == [(0, tile) for tile in range(cuts.cuts[0].tiles)]
 
 

@@ -134,20 +134,14 @@ def test_every_point_is_the_plan_for_its_machine():
     ]
     for point in found.points:
         plan = lm.plan(graphs, at(point.scratchpad, point.bandwidth), **OPTIONS)
-        assert (
-            plan.target.main.read_bandwidth
-            == plan.target.main.write_bandwidth
-            == point.bandwidth
-            == point.at["bandwidth"]
-        )
-        assert (point.makespan, point.lower_bound) == (
-            plan.metrics.makespan.value,
-            plan.metrics.makespan.lower_bound,
-        )
+        main, makespan = plan.target.main, plan.metrics.makespan
+        rates = main.read_bandwidth, main.write_bandwidth, point.at["bandwidth"]
+        assert {*rates} == {point.bandwidth}
+        assert (point.makespan, point.lower_bound) == (makespan.value, makespan.lower_bound)
         assert (point.throughput, point.status) == (plan.metrics.throughput.value, plan.status)
         assert point.traffic_bytes == plan.metrics.traffic["dram"].value
         assert (point.violations, point.frames) == ((), 2)
-        assert point.frames_per_second == pytest.approx(2 / plan.metrics.makespan.value)
+        assert point.frames_per_second == pytest.approx(2 / makespan.value)
         assert 0 <= point.peak <= point.scratchpad == point.at["scratchpad"]
         assert point.area == lm.area(plan.target)
 
@@ -256,34 +250,19 @@ def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do()
 
 @pytest.mark.slow
 def test_what_was_planned_once_is_not_planned_again(tmp_path):
-    graphs, target, store = (
-        [residual_chain(2)],
-        lm.target("edge-npu"),
-        SweepStore(tmp_path / "sweep.sqlite"),
-    )
-    first = sweep(graphs, target, AXES, executor=Here(), store=store, **OPTIONS)
-    again = Here()
-    second = sweep(
-        graphs, target, AXES, executor=again, store=SweepStore(tmp_path / "sweep.sqlite"), **OPTIONS
-    )
-    assert (again.count, second.reused, second.points) == (0, 6, first.points)
-    wider = Here()
-    sweep(
-        graphs,
-        target,
-        parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"]),
-        executor=wider,
-        store=store,
-        **OPTIONS,
-    )
-    assert wider.count == 2
-    for changed in ({"seed": 1}, {"mini_batches": 3}):
-        other = Here()
-        sweep(graphs, target, AXES, executor=other, store=store, **(OPTIONS | changed))
-        assert other.count >= 6
-    other = Here()
-    sweep([residual_chain(2, channels=8)], target, AXES, executor=other, store=store, **OPTIONS)
-    assert other.count >= 6
+    def planned(channels=16, axes=AXES, **changed):
+        """A sweep with what others have left in the file, and how many plans it made."""
+        here, store = Here(), SweepStore(tmp_path / "sweep.sqlite")
+        options = {"executor": here, "store": store, **OPTIONS, **changed}
+        graphs = [residual_chain(2, channels=channels)]
+        return sweep(graphs, lm.target("edge-npu"), axes, **options), here.count
+
+    (first, _), (second, count) = planned(), planned()
+    assert (count, second.reused, second.points) == (0, 6, first.points)
+    wider = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"])
+    assert planned(axes=wider)[1] == 2
+    for changed in ({"seed": 1}, {"mini_batches": 3}, {"channels": 8}):
+        assert planned(**changed)[1] >= 6
 
 
 @pytest.mark.slow
@@ -364,37 +343,17 @@ def test_processes_and_threads_give_the_same_points():
 
 
 def point(size, makespan, energy=1.0, **more):
-    figures = (
-        {}
-        if makespan is None
-        else {
-            "makespan": makespan,
-            "energy": energy,
-            "lower_bound": 0.0,
-            "throughput": 1.0,
-            "traffic_bytes": 1,
-        }
-    )
-    return DesignPoint(
-        {"scratchpad": size},
-        size,
-        1e9,
-        float(size),
-        "no plan" if makespan is None else "feasible",
-        **figures,
-        **more,
-    )
+    at = {"scratchpad": size}, size, 1e9, float(size)
+    if makespan is None:
+        return DesignPoint(*at, "no plan")
+    more |= {"lower_bound": 0.0, "throughput": 1.0, "traffic_bytes": 1}
+    return DesignPoint(*at, "feasible", makespan=makespan, energy=energy, **more)
 
 
-def swept(points, sizes, **more):
+def swept(points, sizes, precisions=("fp32",), **more):
     axes = (Axis("scratchpad", tuple(Quantity(size, "B") for size in sizes)),)
-    return Sweep(
-        (SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),),
-        lm.target("edge-npu"),
-        axes,
-        points,
-        **more,
-    )
+    networks = tuple(SweptNetwork("n", precision, 1, 1, 1) for precision in precisions)
+    return Sweep(networks, lm.target("edge-npu"), axes, points, **more)
 
 
 def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy():
@@ -408,14 +367,8 @@ def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy():
     )
     found = swept(points, (1, 2, 3, 4, 5, 6, 7))
     assert found.fronts() == {(): (points[0], points[2], points[3])}
-    assert [each["pareto"] for each in found.as_json()["points"]] == [
-        True,
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]
+    shown = found.as_json()["points"]
+    assert [number for number, each in enumerate(shown) if each["pareto"]] == [0, 2, 3]
     assert found.missing == 1
 
 
@@ -424,10 +377,8 @@ def test_points_are_compared_at_the_same_values_of_what_costs_no_area():
         replace(point(1, span), at={"scratchpad": 1, "bandwidth": rate})
         for span, rate in ((5.0, 1e9), (2.0, 2e9))
     )
-    assert swept((slow, fast), (1,), free=("bandwidth",)).fronts() == {
-        (1e9,): (slow,),
-        (2e9,): (fast,),
-    }
+    found = swept((slow, fast), (1,), free=("bandwidth",))
+    assert found.fronts() == {(1e9,): (slow,), (2e9,): (fast,)}
 
 
 def test_the_smallest_machine_within_limits():
@@ -435,13 +386,8 @@ def test_the_smallest_machine_within_limits():
     points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
     found = swept(points, (1, 2, 3, 4, 5), limits=lm.Limits(makespan=4.0))
     assert found.smallest() is points[2]
-    assert [each["within_limits"] for each in found.as_json()["points"]] == [
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
+    shown = found.as_json()["points"]
+    assert [number for number, each in enumerate(shown) if each["within_limits"]] == [2, 3]
     assert swept(points, (1,)).smallest() is None
     assert "the one of least area is at scratchpad 3 B" in render(sweep_page(found))
     assert swept(points, (1,), limits=lm.Limits(fps=0.3)).smallest() is None
@@ -486,12 +432,8 @@ COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
 def test_a_model_that_cannot_be_read_without_a_batch_is_swept_over_batches(tmp_path):
     model = FIXTURES / "traced-bert-opset14.onnx.gz"
     swept = ("--sweep", "batch=1,2", "--dim", "steps=16", "--effort", "test", "--cut", "none")
-    done = run("plan", model, "--target", "edge-npu", *swept, "--json", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [point["at"] for point in json.loads(done.stdout)["points"]] == [
-        {"batch": 1},
-        {"batch": 2},
-    ]
+    done = printed("plan", model, "--target edge-npu", *swept, "--out", tmp_path)
+    assert [point["at"] for point in done["points"]] == [{"batch": 1}, {"batch": 2}]
 
 
 @pytest.mark.slow
@@ -558,13 +500,8 @@ def test_mistakes_are_one_line_and_leave_nothing(options, word, tmp_path):
 def test_what_is_kept_is_known_by_all_code_of_the_package():
     """So that what another version planned or analysed is not taken for this one's."""
     names = {file.name for file in code_files()}
-    assert {
-        "planner.py",
-        "units.py",
-        "maestro.py",
-        "packing.py",
-        Path(_native.__file__).name,
-    } <= names
+    known = {"planner.py", "units.py", "maestro.py", "packing.py", Path(_native.__file__).name}
+    assert known <= names
 
 
 @pytest.mark.parametrize(
@@ -572,10 +509,7 @@ def test_what_is_kept_is_known_by_all_code_of_the_package():
 )
 def test_rates_of_integer_networks_are_operations(precisions, unit):
     """In the table and in the page, whose axis is named too."""
-    networks = tuple(SweptNetwork("n", precision, 1, 1, 1) for precision in precisions)
-    found = replace(
-        swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,)), networks=networks
-    )
+    found = swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,), precisions)
     assert [row[">throughput"] for row in points(found).rows] == [f"5.00 {unit}"]
     assert f"5.00 {unit}" in render(sweep_page(found))
     assert found.as_json()["precisions"] == list(precisions)

@@ -69,14 +69,9 @@ def test_order_through_others_is_order_enough():
 
 
 def test_a_link_may_be_full_to_the_last_picosecond():
-    assert (
-        verify(
-            finished(
-                main_memory(COPYING, read_bandwidth=1024 / us(5), write_bandwidth=1024 / us(5))
-            )
-        )
-        == ()
-    )
+    full = 1024 / us(5)
+    plan = main_memory(COPYING, read_bandwidth=full, write_bandwidth=full)
+    assert verify(finished(plan)) == ()
 
 
 def test_a_job_that_takes_no_time_may_not_overwrite_what_is_still_read():
@@ -96,17 +91,12 @@ def test_a_job_that_takes_no_time_may_not_overwrite_what_is_still_read():
         return replace(record, end=record.start) if mine else record
 
     overwritten = next(a for a in good.allocations if (a.tensor, a.memory) == ("n/y", "dram"))
-    hurry = {
-        part: tuple(map(hurried, getattr(good, part)))
-        for part in ("jobs", "transfers", "allocations")
-    }
-    hurry["allocations"] = tuple(
-        replace(a, offset=overwritten.offset) if (a.tensor, a.memory) == ("n/u", "dram") else a
-        for a in hurry["allocations"]
-    )
+    parts = ("jobs", "transfers", "allocations")
+    hurry = replace(good, **{part: tuple(map(hurried, getattr(good, part))) for part in parts})
+    hurry = allocation("n/u", "dram", plan=hurry, offset=overwritten.offset)
     peak = replace(good.metrics.memory["dram"], peak=128, lower_bound=128)
     metrics = replace(good.metrics, memory=good.metrics.memory | {"dram": peak})
-    assert [v.rule for v in verify(replace(good, **hurry, metrics=metrics))] == ["time"]
+    assert [v.rule for v in verify(replace(hurry, metrics=metrics))] == ["time"]
 
 
 def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():
@@ -114,8 +104,8 @@ def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():
         job("net/fc@0", core="c" * 9999),
         job("net/fc@0", after=("a\nb\r\u2028",)),
         replace(SHARED, status="s" * 9999),
+        replace(SHARED, target=SHARED.target.with_memory(1, name="m\n" * 9999)),
     ]
-    broken.append(replace(SHARED, target=SHARED.target.with_memory(1, name="m\n" * 9999)))
     messages = [violation.message for plan in broken for violation in verify(plan)]
     assert all(message.isprintable() and len(message) <= 1000 for message in messages)
     assert any("c" * 77 + "..." + "c" * 40 + "'" in message for message in messages)
@@ -189,15 +179,11 @@ def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data):
     """Drops ``after`` entries of a long plan: what is then unordered must be reported, and nothing
     else."""
     plan = long_plan(9)
-    kept = [
-        tuple(name for name in record.after if data.draw(st.booleans())) for record in plan.jobs
-    ]
-    plan = replace(
-        plan,
-        jobs=tuple(
-            replace(record, after=after) for record, after in zip(plan.jobs, kept, strict=True)
-        ),
+    jobs = (
+        replace(record, after=tuple(name for name in record.after if data.draw(st.booleans())))
+        for record in plan.jobs
     )
+    plan = replace(plan, jobs=tuple(jobs))
     before = []
     for i, record in enumerate(plan.jobs):
         direct = {j for j in range(i) if plan.jobs[j].name in record.after or j == i - 2}
@@ -295,6 +281,7 @@ def test_no_record_can_be_left_out(data, plan, part):
 @given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
 def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, seconds):
     makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value
+    whole = plan.target.main.capacity
     wrong = [
         replace(plan, target=replace(plan.target, memories=plan.target.memories[:1])),
         replace(plan, target=replace(plan.target, cores=())),
@@ -305,27 +292,16 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, se
                 for name, curve in plan.links.items()
             },
         ),
-        main_memory(
-            plan,
-            capacity=data.draw(
-                INTEGERS.filter(lambda capacity: capacity != plan.target.main.capacity)
-            ),
-        ),
+        main_memory(plan, capacity=data.draw(INTEGERS.filter(lambda size: size != whole))),
         main_memory(plan, alignment=data.draw(st.integers(-9, 0))),
         main_memory(plan, read_bandwidth=data.draw(NO_BANDWIDTH)),
         main_memory(plan, write_bandwidth=data.draw(NO_BANDWIDTH)),
     ]
-    wrong += (
-        []
-        if isclose(seconds, makespan, rel_tol=1e-3)
-        else [figure("makespan", plan, value=seconds)]
-    )
-    wrong += (
-        [] if isclose(seconds, rate, rel_tol=1e-3) else [figure("throughput", plan, value=seconds)]
-    )
-    wrong += (
-        [] if 0 <= seconds <= makespan * 1.001 else [figure("makespan", plan, lower_bound=seconds)]
-    )
+    for name, right in (("makespan", makespan), ("throughput", rate)):
+        if not isclose(seconds, right, rel_tol=1e-3):
+            wrong.append(figure(name, plan, value=seconds))
+    if not 0 <= seconds <= makespan * 1.001:
+        wrong.append(figure("makespan", plan, lower_bound=seconds))
     for broken in wrong:
         found = verify(broken)
         assert found
@@ -335,16 +311,9 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, se
 
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_operators_of_a_job_run_in_the_order_in_which_they_need_one_another(tiles):
-    graph = int8_graph(
-        """
-            y = MatMul(x, w)
-            r = Relu(y)
-            z = Add(y, r)
-        """,
-        "float[12,8] x",
-        "z",
-        [constant("w", np.ones((8, 8)), np.float32)],
-    )
+    weight = constant("w", np.ones((8, 8)), np.float32)
+    nodes = "y = MatMul(x, w); r = Relu(y); z = Add(y, r)"
+    graph = int8_graph(nodes, "float[12,8] x", "z", [weight])
     (form,) = parts_of(graph).forms
     cuts = [Cuts([form.grid({0: tiles})])]
     plan = planned(lm.lower([graph], npu(), cuts=cuts), npu())

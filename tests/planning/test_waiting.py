@@ -31,9 +31,7 @@ def placement(*copies):
 
 def packed(stays):
     """Stays with their offsets and sizes, in the order in which they begin."""
-    residences, offsets, sizes = (
-        (list(column) for column in zip(*stays, strict=True)) if stays else ([], [], [])
-    )
+    residences, offsets, sizes = ([stay[column] for stay in stays] for column in range(3))
     starts = list(range(len(stays)))
     return Packed(tuple(residences), starts, [start + 1 for start in starts], offsets, sizes, 0)
 

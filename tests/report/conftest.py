@@ -2,24 +2,13 @@
 
 import pytest
 from tests.support.browser import chromium
-from tests.support.drawn_plan import drawn_plan, rename
+from tests.support.drawn_plan import drawn_plan
 from tests.support.hand_plan import long_plan
 
 
 @pytest.fixture(scope="session")
-def make_plan():
-    return drawn_plan
-
-
-@pytest.fixture(scope="session")
-def rename_plan():
-    return rename
-
-
-@pytest.fixture(scope="session")
 def plan():
-    notes = ("the search stopped at its time limit",)
-    return drawn_plan(notes=notes)
+    return drawn_plan(notes=("the search stopped at its time limit",))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.efforts import verified
 from tests.support.networks import npu
-from tests.support.report_pages import charts, models
+from tests.support.report_pages import columns, section
 from tests.support.summed_networks import summed_plan
 
 from loadmaster.report.cuts import cuts_of, family, piece
@@ -26,9 +26,7 @@ from loadmaster.report.trace import render_trace
 def banded():
     """Six convolutions on one core whose scratchpad is smaller than one of their results."""
     graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
-    machine = npu(1, 16_000)
-    machine = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
-    return verified([graph], machine)
+    return verified([graph], npu(1, 16_000, bandwidth=1e8))
 
 
 def test_whole_operators_are_not_listed(plan):
@@ -131,9 +129,9 @@ def test_pieces_run_one_after_another_on_one_core():
 def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack():
     page = render(plan_page(banded()))
     cuts = cuts_of(banded())
-    section = page.partition("<h2>Cut operators</h2>")[2].partition("</section>")[0]
-    assert section.count("<tr>") == len(cuts.operators) + 1
-    assert section.count("class=chart") == min(3, len(cuts.stacks))
+    listed = section(page, "Cut operators")
+    assert listed.count("<tr>") == len(cuts.operators) + 1
+    assert listed.count("class=chart") == min(3, len(cuts.stacks))
     assert cuts.summary() in page
 
 
@@ -143,15 +141,11 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour():
     names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
     assert {family(job) for job in plan.jobs} <= names
     assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
-    data = charts(render(plan_page(plan)))
     colours: dict[str, set[str]] = {}
-    for model in models(data):
-        if model["name"] == "ColumnDataSource":
-            columns = dict(model["attributes"]["data"]["entries"])
-            for operators, colour in zip(
-                columns.get("operators", []), columns.get("colour", []), strict=False
-            ):
-                colours.setdefault(operators, set()).add(colour)
+    for shapes in columns(render(plan_page(plan))):
+        pairs = zip(shapes.get("operators", []), shapes.get("colour", []), strict=False)
+        for operators, colour in pairs:
+            colours.setdefault(operators, set()).add(colour)
     assert len(colours) > 1
     assert all(len(used) == 1 for used in colours.values())
     cut = {", ".join(operator.jobs[0].operators) for operator in cuts_of(plan).operators}

@@ -1,12 +1,9 @@
 """Operators whose arithmetic is not known are named in the first line of every summary."""
 
-import itertools
-
-import onnx
 import pytest
-from onnx import TensorProto, helper
 from tests.support.command_line import run
 from tests.support.efforts import verified
+from tests.support.onnx_builder import info, model, save
 
 import loadmaster as lm
 
@@ -16,18 +13,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def network(tmp_path):
     """A network with two operators of a domain that nobody knows."""
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in ("x", "y", "z")
-    ]
-    nodes = [
-        helper.make_node("Mystery", [before.name], [after.name], domain="example.strange")
-        for before, after in itertools.pairwise(values)
-    ]
-    graph = helper.make_graph(nodes, "strange", values[:1], values[2:], value_info=values[1:2])
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("example.strange", 1)]
-    path = tmp_path / "strange.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
-    return path
+    nodes = "y = acme.Mystery(x); z = acme.Mystery(y)"
+    proto = model(nodes, "float[1,64] x", "z", value_info="float[1,64] y")
+    proto.graph.output[0].CopyFrom(info("z", (1, 64)))
+    return save(tmp_path, proto, "strange.onnx")
 
 
 @pytest.mark.usefixtures("little_effort")

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.support.drawn_plan import rename
 from tests.support.efforts import SEPARATE
 
 import loadmaster as lm
@@ -52,37 +53,21 @@ def banks():
     )
 
 
-def shown(kind, plan):
-    makers: dict[str, Callable[[], DisplayMixin]] = {
-        "plan": lambda: plan,
-        "graph": graph,
-        "mapping": mapping,
-        "memory plan": memory_plan,
-        "banks": banks,
-        "allocation": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 100),
-        "infeasible": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 11),
-        "infeasible banks": lambda: lm.allocate_banks(([0], [2], [9]), [lm.Bank("sram", 8)]),
-        "no buffers": lambda: lm.allocate(([], [], [])),
-    }
-    return makers[kind]()
+ANSWERS: dict[str, Callable[[], DisplayMixin]] = {
+    "graph": graph,
+    "mapping": mapping,
+    "memory plan": memory_plan,
+    "banks": banks,
+    "allocation": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 100),
+    "infeasible": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 11),
+    "infeasible banks": lambda: lm.allocate_banks(([0], [2], [9]), [lm.Bank("sram", 8)]),
+    "no buffers": lambda: lm.allocate(([], [], [])),
+}
 
 
-KINDS = (
-    "plan",
-    "graph",
-    "mapping",
-    "memory plan",
-    "banks",
-    "allocation",
-    "infeasible",
-    "infeasible banks",
-    "no buffers",
-)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["plan", *ANSWERS])
 def test_an_answer_shows_itself_briefly(kind, plan):
-    answer = shown(kind, plan)
+    answer = plan if kind == "plan" else ANSWERS[kind]()
     line = repr(answer)
     assert "\n" not in line
     assert len(line) < 200
@@ -101,12 +86,8 @@ def test_a_summary_holds_values_bounds_and_distances(plan):
     makespan = plan.metrics.makespan
     (row,) = (line for line in plan.summary().splitlines() if line.startswith("Makespan"))
     above = percent(makespan.value / makespan.lower_bound - 1)
-    values = [
-        format_seconds(makespan.value),
-        format_seconds(makespan.lower_bound),
-        f"{above} above",
-    ]
-    assert re.split("  +", row) == ["Makespan", *values]
+    figures = map(format_seconds, (makespan.value, makespan.lower_bound))
+    assert re.split("  +", row) == ["Makespan", *figures, f"{above} above"]
 
 
 def test_tables_hold_every_part(plan):
@@ -159,8 +140,8 @@ def test_without_pandas_a_table_says_what_to_install(plan, monkeypatch):
         plan.to_pandas()
 
 
-def test_names_cannot_break_a_page(plan, rename_plan):
-    wild = rename_plan(plan, plan.networks[0].name, '<script>alert("&")</script>\n')
+def test_names_cannot_break_a_page(plan):
+    wild = rename(plan, plan.networks[0].name, '<script>alert("&")</script>\n')
     assert "\n" not in repr(wild)
     assert not ElementTree.fromstring(wild._repr_html_()).findall(".//script")
     assert "<script" not in wild._repr_html_()

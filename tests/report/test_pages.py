@@ -11,10 +11,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.browser import CHARTS, console_errors, in_shadow, open_page, outside_requests
+from tests.support.drawn_plan import drawn_plan
 from tests.support.hand_sequence import step
 from tests.support.networks import GraphBuilder
 from tests.support.problems import buffers_of
-from tests.support.report_pages import charts, objects, rectangles, without_library
+from tests.support.report_pages import (
+    charts,
+    columns,
+    objects,
+    rectangles,
+    section,
+    without_library,
+)
 
 import loadmaster as lm
 from loadmaster.core.provenance import Label, Provenance
@@ -127,9 +135,7 @@ def test_a_mapping_draws_every_job():
 
 
 @pytest.mark.parametrize("allocator", ["demand", "even"])
-def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there_is(
-    allocator,
-):
+def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there_is(allocator):
     table = pool(30)
     mapping = lm.map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
     segments = shared_bandwidth(mapping, table, 2e9, allocator)
@@ -148,10 +154,7 @@ def test_a_front_has_a_chart_and_a_row_for_every_mapping():
     front = lm.pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
     page = render(mapping_page(front, pool(), 2e9))
     assert len(objects(charts(page)["docs"], "Figure")) == 3
-    assert (
-        without_library(page).split("<h2>Pareto front</h2>")[1].split("</table>")[0].count("<tr>")
-        == len(front) + 1
-    )
+    assert section(without_library(page), "Pareto front").count("<tr>") == len(front) + 1
 
 
 def test_a_packing_says_peak_and_bound_and_who_holds_it():
@@ -183,14 +186,6 @@ def test_a_run_says_what_was_measured_of_whom():
         assert words in page
 
 
-def columns(page):
-    """The data that each kind of shape of a page's charts is drawn from."""
-    return [
-        dict(model["attributes"]["data"]["entries"])
-        for model in objects(charts(page), "ColumnDataSource")
-    ]
-
-
 def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries():
     figures, kernels = result()
     page = render(run_page("torch:m:f", figures | {"rivals": {}}, kernels))
@@ -209,7 +204,7 @@ def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor():
     assert page.count("data-shapes=") == 4
     assert plan.division is not None
     owners = {plan.division.of[move.tensor] for move in plan.placement.moves}
-    moves = page.partition("<h2>Moves</h2>")[2].partition("</table>")[0]
+    moves = section(page, "Moves")
     assert moves.count("<tr>") == 1 + len(owners) < len(plan.placement.moves)
     assert not re.search(r"r\d+\[", moves)
 
@@ -255,11 +250,10 @@ def look(driver, width=1400, scheme="light"):
 def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
     driver, name, plan, tmp_path
 ):
-    page = tmp_path / "report.html"
-    page.write_text(render(plan_page(plan)) if name == "plan" else PAGES[name](), "utf-8")
+    page = render(plan_page(plan)) if name == "plan" else PAGES[name]()
     for width in (420, 900, 1400):
         look(driver, width)
-        open_page(driver, page)
+        open_page(driver, tmp_path, page)
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         assert console_errors(driver) == []
         assert outside_requests(driver) == []
@@ -276,12 +270,10 @@ def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
 @pytest.mark.slow
 def test_a_page_is_dark_for_who_asks_for_it(driver, plan, tmp_path):
     """Paper and ink of the page and of its charts."""
-    page = tmp_path / "report.html"
-    page.write_text(render(plan_page(plan)), "utf-8")
     seen = []
     for scheme in ("light", "dark"):
         look(driver, scheme=scheme)
-        open_page(driver, page)
+        open_page(driver, tmp_path, render(plan_page(plan)))
         paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
         seen.append(
             (paper, driver.execute_script(CHARTS + "return charts[0].model.title.text_color"))
@@ -293,10 +285,8 @@ def test_a_page_is_dark_for_who_asks_for_it(driver, plan, tmp_path):
 def test_keys_move_all_charts_of_a_page(driver, plan, tmp_path):
     from selenium.webdriver import Keys
 
-    page = tmp_path / "report.html"
-    page.write_text(render(plan_page(plan)), "utf-8")
     look(driver)
-    open_page(driver, page)
+    open_page(driver, tmp_path, render(plan_page(plan)))
     ranges = CHARTS + "return charts.map(v => [v.model.x_range.start, v.model.x_range.end])"
     first = driver.execute_script(ranges)[0]
     chart = driver.find_element("id", "chart0")
@@ -314,36 +304,31 @@ def test_keys_move_all_charts_of_a_page(driver, plan, tmp_path):
     assert reset == first
 
 
-def test_two_plans_stand_side_by_side(plan, make_plan):
+def test_two_plans_stand_side_by_side(plan):
     """Every job of both is drawn, over one time axis; what only one has is left empty."""
-    other = make_plan({"resnet50": 3})
+    other = drawn_plan({"resnet50": 3})
     page = render(comparison_page(plan, other))
     schedules = [
         len(each.jobs) + sum(not transfer.job for transfer in each.transfers)
         for each in (plan, other)
     ]
     assert rectangles(page)[:2] == schedules
-    assert (
-        len({figure["attributes"]["x_range"]["id"] for figure in objects(charts(page), "Figure")})
-        == 1
-    )
+    figures = objects(charts(page), "Figure")
+    assert len({figure["attributes"]["x_range"]["id"] for figure in figures}) == 1
     shown = comparison_json(plan, other)
     makespan = shown["figures"]["makespan"]
-    assert (makespan["first"], makespan["second"]) == (
-        plan.metrics.makespan.value,
-        other.metrics.makespan.value,
-    )
-    assert makespan["change"] == pytest.approx(makespan["second"] / makespan["first"] - 1)
+    spans = [each.metrics.makespan.value for each in (plan, other)]
+    assert [makespan["first"], makespan["second"]] == spans
+    assert makespan["change"] == pytest.approx(spans[1] / spans[0] - 1)
     spent = {
         kind: sum(job.end - job.start for job in plan.jobs if job.kind == kind)
         for kind in {job.kind for job in plan.jobs}
     }
-    assert {
-        kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]
-    } == pytest.approx(spent)
+    first = {kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]}
+    assert first == pytest.approx(spent)
 
 
-def test_two_plans_rest_on_the_costs_of_both(plan, make_plan):
+def test_two_plans_rest_on_the_costs_of_both(plan):
     fitted = Provenance(Label.CALIBRATED, "times.csv")
     other = replace(plan, target=replace(plan.target, provenance=fitted))
     for pair in ((plan, other), (other, plan)):
@@ -366,11 +351,9 @@ def test_plans_of_different_machines_leave_empty_what_one_has_not(plan):
 
 
 @pytest.mark.slow
-def test_the_legend_hides_a_network_in_both_plans(driver, plan, make_plan, tmp_path):
-    page = tmp_path / "comparison.html"
-    page.write_text(render(comparison_page(plan, make_plan({"resnet50": 3}))), "utf-8")
+def test_the_legend_hides_a_network_in_both_plans(driver, plan, tmp_path):
     look(driver)
-    open_page(driver, page)
+    open_page(driver, tmp_path, render(comparison_page(plan, drawn_plan({"resnet50": 3}))))
     driver.find_elements("css selector", ".legend button")[0].click()
     hidden = CHARTS + "return charts.map(v => v.model.renderers.filter(r => !r.visible).length)"
     counts = driver.execute_script(hidden)
@@ -385,18 +368,17 @@ def test_the_same_placement_gives_the_same_page_with_its_curve():
         {"capacity": 30, "makespan": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
         {"capacity": 0, "makespan": None, "lower_bound": None, "slowdown": None},
     ]
-    assert render(placement_page(plan, {"curve": curve})) == render(
-        placement_page(plan, {"curve": curve})
-    )
-    assert "does not fit" in render(placement_page(plan, {"curve": curve}))
+    first, again = (render(placement_page(plan, {"curve": curve})) for _ in range(2))
+    assert first == again
+    assert "does not fit" in first
 
 
 @pytest.mark.slow
 def test_operators_on_a_machine_are_listed_by_time():
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
     page = without_library(render(inspection_page(graph, machine)))
-    listed = page.partition("<h2>Operators by time</h2>")[2].partition("</table>")[0]
-    times = [float(us) for us in re.findall(r">([0-9.]+) us</td></tr>", listed)]
+    listed = re.findall(r">([0-9.]+) us</td></tr>", section(page, "Operators by time"))
+    times = list(map(float, listed))
     assert len(times) > 20
     assert times == sorted(times, reverse=True)
     assert "Operators by time" not in render(inspection_page(graph))

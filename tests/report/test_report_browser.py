@@ -12,6 +12,7 @@ from tests.support.browser import (
     outside_requests,
     wait_for,
 )
+from tests.support.drawn_plan import drawn_plan, rename
 
 import loadmaster as lm
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
@@ -22,16 +23,7 @@ from loadmaster.report.sweep import sweep_page
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = (
-    "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked ="
-    " 1</script></script>\x1b[31m@name{safe}&amp;"
-)
-
-
-def written(plan, directory):
-    page = directory / "report.html"
-    page.write_text(render(plan_page(plan)), "utf-8")
-    return page
+HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
 
 
 def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
@@ -40,7 +32,7 @@ def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
     from selenium.webdriver import ActionChains, Keys
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
-    open_page(driver, written(plan, tmp_path))
+    open_page(driver, tmp_path, render(plan_page(plan)))
     frames = driver.execute_script(
         CHARTS + "return charts.map(v => [v.frame.bbox.left, v.frame.bbox.right])"
     )
@@ -62,17 +54,13 @@ def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
 
 
 @pytest.mark.parametrize("width", [900, 1400])
-def test_many_networks_take_no_room_from_the_schedule(driver, make_plan, tmp_path, width):
+def test_many_networks_take_no_room_from_the_schedule(driver, tmp_path, width):
     """A lane is as high with 50 networks as with one, and the page is no wider than the window."""
     heights = []
     for count in (1, 50):
         driver.set_window_size(width, 1000)
-        open_page(
-            driver,
-            written(
-                make_plan({f"a_network_with_a_long_name_{i}": 1 for i in range(count)}, 1), tmp_path
-            ),
-        )
+        plan = drawn_plan({f"a_network_with_a_long_name_{i}": 1 for i in range(count)}, 1)
+        open_page(driver, tmp_path, render(plan_page(plan)))
         heights.append(driver.execute_script(CHARTS + "return charts[0].frame.bbox.height"))
         assert driver.execute_script(
             "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
@@ -85,7 +73,7 @@ def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver, plan
     """The browser's own page before, and in a window beside; an image from outside, in a page that
     no policy guards, is noticed."""
     driver.get("chrome://version")
-    open_page(driver, written(plan, tmp_path))
+    open_page(driver, tmp_path, render(plan_page(plan)))
     mine = driver.current_window_handle
     driver.switch_to.new_window("tab")
     driver.get("chrome://credits")
@@ -98,19 +86,18 @@ def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver, plan
     assert outside_requests(driver) == ["http://elsewhere.invalid/picture.png"]
 
 
-def test_hostile_names_stay_text(driver, plan, rename_plan, tmp_path):
+def test_hostile_names_stay_text(driver, plan, tmp_path):
     """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and
     nothing is fetched for it."""
-    renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
+    renamed = rename(plan, HOSTILE, HOSTILE + "tensor")
     spare = replace(plan.target.cores[0], name=HOSTILE)
     target = replace(plan.target.with_memory(0, name=HOSTILE), cores=(*plan.target.cores, spare))
-    open_page(driver, written(replace(renamed, target=target), tmp_path))
+    open_page(driver, tmp_path, render(plan_page(replace(renamed, target=target))))
     for chart in (0, 4):
         hover_first(driver, chart)
     shown = driver.execute_script(
         in_shadow(
-            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent :"
-            " e.textContent)"
+            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent : e.textContent)"
         )
     )
     assert any("<script>window.hacked" in text for text in shown)
@@ -127,27 +114,12 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_p
     at = [
         {"scratchpad": size, "bandwidth": rate} for size, rate in ((0, 1e9), (2**20, 1e9), (0, 2e9))
     ]
+    slow = 2e-3, 1e-3, 1e12, 500.0, 10**6, 2**19, 1e-3, 1e-4, 1.0
+    fast = 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0, 1e-3, 1e-4, 0.0
     points = (
         DesignPoint(at[0], 0, 1e9, 1.0, "no plan", reason=HOSTILE),
-        DesignPoint(
-            at[1],
-            2**20,
-            1e9,
-            2.0,
-            "feasible",
-            2e-3,
-            1e-3,
-            1e12,
-            500.0,
-            10**6,
-            2**19,
-            1e-3,
-            1e-4,
-            1.0,
-        ),
-        DesignPoint(
-            at[2], 0, 2e9, 1.0, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0, 1e-3, 1e-4, 0.0
-        ),
+        DesignPoint(at[1], 2**20, 1e9, 2.0, "feasible", *slow),
+        DesignPoint(at[2], 0, 2e9, 1.0, "optimal", *fast),
     )
     target = replace(lm.target("edge-npu"), name=HOSTILE, description=HOSTILE)
     swept = Sweep(
@@ -158,9 +130,7 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_p
         ("bandwidth",),
         lm.Limits(makespan=2e-3),
     )
-    page = tmp_path / "sweep.html"
-    page.write_text(render(sweep_page(swept)), "utf-8")
-    open_page(driver, page)
+    open_page(driver, tmp_path, render(sweep_page(swept)))
     sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
     assert sum(width > 500 and height > 100 for width, height in sizes) >= 2
     drawn = (

@@ -11,8 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.drawn_plan import empty
-from tests.support.report_pages import charts, models, objects, rectangles, without_library
+from tests.support.drawn_plan import drawn_plan, empty, rename
+from tests.support.report_pages import (
+    charts,
+    models,
+    objects,
+    rectangles,
+    section,
+    without_library,
+)
 
 from loadmaster.core.errors import OutputError
 from loadmaster.core.units import format_bytes, format_seconds
@@ -23,16 +30,14 @@ from loadmaster.report.plan import plan_page
 from loadmaster.report.trace import render_trace
 from loadmaster.report.write import write_report
 
-NOTES = ("the search stopped at its time limit",)
-
 
 def render_page(plan):
     return render(plan_page(plan))
 
 
 @pytest.fixture(scope="module")
-def page(make_plan):
-    return render_page(make_plan(notes=NOTES))
+def page(plan):
+    return render_page(plan)
 
 
 def test_writes_both_files_and_nothing_else(plan, tmp_path):
@@ -54,19 +59,16 @@ def test_unwritable_place_is_named_and_left_alone(plan, tmp_path):
 
 
 @pytest.mark.slow
-def test_same_plan_same_bytes_in_any_process(page, make_plan, tmp_path):
+def test_same_plan_same_bytes_in_any_process(page, plan, tmp_path):
     """Again in this process, where Bokeh has counted on, and in another, where sets have another
     order."""
-    assert render_page(make_plan(notes=NOTES)) == page
-    code = (
-        "import sys; from tests.support.drawn_plan import drawn_plan;"
-        f" drawn_plan(notes={NOTES}).report(sys.argv[1])"
-    )
+    assert render_page(drawn_plan(notes=plan.notes)) == page
+    code = f"import sys; from tests.support.drawn_plan import drawn_plan; drawn_plan(notes={plan.notes}).report(sys.argv[1])"
     places = [str(Path(__file__).parents[2]), *sys.path]
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
     assert (tmp_path / "report.html").read_text("utf-8") == page
-    assert (tmp_path / "trace.json.gz").read_bytes() == render_trace(make_plan(notes=NOTES))
+    assert (tmp_path / "trace.json.gz").read_bytes() == render_trace(plan)
 
 
 def test_says_what_was_planned_and_that_times_are_estimates(page, plan):
@@ -74,7 +76,7 @@ def test_says_what_was_planned_and_that_times_are_estimates(page, plan):
     assert "<h1>Plan of resnet50, mobilenet_v2 on edge-npu</h1>" in text
     assert "Times, traffic and energy are estimates of an analytical model" in text
     for said in (
-        "the search stopped at its time limit",
+        *plan.notes,
         format_seconds(makespan.value),
         f"lower bound {format_seconds(makespan.lower_bound)}",
         "OP/s",
@@ -119,9 +121,9 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan):
     assert len(page) < 3e6
 
 
-def test_names_are_escaped(plan, rename_plan):
+def test_names_are_escaped(plan):
     hostile = "<script>alert('x')</script>\"&$$x$$\u202e"
-    page = render_page(rename_plan(plan, hostile, hostile + "[tensor]"))
+    page = render_page(rename(plan, hostile, hostile + "[tensor]"))
     text = without_library(page)
     assert "alert" in text
     assert "<script>alert" not in page
@@ -137,7 +139,7 @@ def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan):
     import bokeh.models
     from bokeh.document import Document
 
-    document = charts(render(plan_page(plan)))["docs"]["plan"]
+    document = charts(render_page(plan))["docs"]["plan"]
     for model in models(document):
         kind = (
             bokeh.models.Plot if model["name"] == "Figure" else getattr(bokeh.models, model["name"])
@@ -191,20 +193,19 @@ def test_tables_of_traffic_and_peak(page, plan):
     moved: Counter[tuple[str, str]] = Counter()
     for transfer in plan.transfers:
         moved[transfer.source, transfer.destination] += transfer.bytes
-    table = page.split("<h2>Traffic</h2>")[1].split("</section>")[0]
+    table = section(page, "Traffic")
     for (source, to), size in moved.items():
         cells = f'<td>{source}</td>\n<td>{to}</td>\n<td class="figure">{format_bytes(size)}</td>'
         assert cells.replace("\n", "") in table.replace("\n", "")
-    section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
-    assert section.count("<tr>") - 1 <= 30
-    assert f"hold {format_bytes(plan.metrics.memory['dram'].lower_bound)} of dram" in section
+    peak = section(page, "At the peak of dram")
+    assert peak.count("<tr>") - 1 <= 30
+    assert f"hold {format_bytes(plan.metrics.memory['dram'].lower_bound)} of dram" in peak
 
 
-def test_peak_table_says_how_many_it_leaves_out(make_plan):
-    page = render_page(make_plan({"wide": 40}))
-    section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
-    assert section.count("<tr>") == 31
-    assert re.search(r"and \d+ smaller buffers", section)
+def test_peak_table_says_how_many_it_leaves_out():
+    peak = section(render_page(drawn_plan({"wide": 40})), "At the peak of dram")
+    assert peak.count("<tr>") == 31
+    assert re.search(r"and \d+ smaller buffers", peak)
 
 
 def test_empty_and_optimal_plans_have_a_page(plan):

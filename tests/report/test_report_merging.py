@@ -22,10 +22,8 @@ def test_groups_cover_everything_once(limit):
     for."""
     dice = random.Random(limit)
     lanes = sorted(dice.randrange(4) for _ in range(200))
-    starts = [float(i) for i in range(200)]
     shapes = [
-        Shape(start, start + dice.random(), lane, lane + 1)
-        for lane, start in zip(lanes, starts, strict=True)
+        Shape(start, start + dice.random(), lane, lane + 1) for start, lane in enumerate(lanes)
     ]
     groups = neighbours(shapes, limit)
     assert [shape for group in groups for shape in group] == shapes

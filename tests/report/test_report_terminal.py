@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from rich.measure import Measurement
-from tests.support.drawn_plan import empty
+from tests.support.drawn_plan import empty, rename
 
 from loadmaster.core.units import format_seconds
 from loadmaster.report.plan import plan_page
@@ -49,9 +49,9 @@ def test_no_line_is_too_wide_and_no_figure_is_cut(plan, width):
     assert "…" not in text
 
 
-def test_long_names_do_not_break_the_columns(plan, rename_plan):
+def test_long_names_do_not_break_the_columns(plan):
     """Both ends of a name stay, because generated names differ at the end."""
-    text = printed(rename_plan(plan, "a" * 70 + "_head", "t"))
+    text = printed(rename(plan, "a" * 70 + "_head", "t"))
     row = next(line for line in text.splitlines() if line.startswith("aaaa"))
     assert "..." in row
     assert "_head" in row
@@ -72,8 +72,8 @@ def test_plain_text_without_a_terminal(plan):
     assert text.isascii()
 
 
-def test_markup_and_control_codes_in_names_are_text(plan, rename_plan):
-    text = printed(rename_plan(plan, "net[red]x[/nope]\x1b[31m", "t"), force_terminal=True)
+def test_markup_and_control_codes_in_names_are_text(plan):
+    text = printed(rename(plan, "net[red]x[/nope]\x1b[31m", "t"), force_terminal=True)
     assert "net[red]x[/nope]" in text
     assert "\x1b[31m" not in text
     noted = printed(replace(plan, notes=("tensor [0] of [/bold] \x1b]0;title\x07",)))

@@ -54,8 +54,10 @@ def chromium(profile):
         driver.quit()
 
 
-def open_page(driver, page):
-    """Load a page and wait until its charts are drawn."""
+def open_page(driver, folder, text):
+    """Write a page and load it, and wait until its charts are drawn."""
+    page = folder / "page.html"
+    page.write_text(text, "utf-8")
     driver.get_log("browser")
     driver.get(page.as_uri())
     wait_for(driver, DRAWN)

@@ -221,9 +221,8 @@ def batches(plan):
     found = []
     for key, end in ends.items():
         release, missed = (old[key].release, old[key].missed) if key in old else (0.0, False)
-        found.append(
-            MiniBatch(*key, release, end, round((end - release) * 10**12) / 10**12, missed)
-        )
+        latency = round((end - release) * 10**12) / 10**12
+        found.append(MiniBatch(*key, release, end, latency, missed))
     return tuple(found)
 
 
@@ -255,66 +254,45 @@ def curve(memory, transfers):
             active[i].append(t)
     segments = []
     for (start, end), own in zip(pairwise(moments), active, strict=False):
-        rates = [
-            (
-                t.bytes / (t.end - t.start),
-                memory.read_bandwidth if t.source == memory.name else memory.write_bandwidth,
-            )
+        rates = [t.bytes / (t.end - t.start) for t in own]
+        limits = (
+            memory.read_bandwidth if t.source == memory.name else memory.write_bandwidth
             for t in own
-        ]
+        )
         if rates:
-            segments.append(
-                LinkSegment(
-                    start,
-                    end,
-                    sum(rate for rate, _ in rates),
-                    sum(rate / limit for rate, limit in rates),
-                )
-            )
+            load = sum(rate / limit for rate, limit in zip(rates, limits, strict=True))
+            segments.append(LinkSegment(start, end, sum(rates), load))
     return tuple(segments)
 
 
 def network(name, mini_batches, macs, operators, outputs, inputs=("x",)):
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
-    return NetworkInfo(
-        name,
-        f"{name}.onnx",
-        "int8",
-        mini_batches,
-        1,
-        macs,
-        infos,
-        outputs,
-        notes=("a remark",),
-        inputs=inputs,
-    )
+    own = name, f"{name}.onnx", "int8", mini_batches, 1, macs, infos, outputs
+    return NetworkInfo(*own, notes=("a remark",), inputs=inputs)
 
 
-def unfinished(target, **records):
+def plan_of(target, **records):
     nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {}, Cost(0, 0), {}, {})
     # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte;
     # memories what they state.
     by = {m.name: m.energy or 0.0 for m in target.memories} | {
         c.name: 884e-15 if c.buffer else 0.0 for c in target.cores
     }
-    for_what = Objective("throughput", "", 0.0, 0.0)
-    empty = {
-        "links": {},
-        "metrics": nothing,
-        "objective": for_what,
-        "timings": (),
-        "byte_energy": by,
-        "mini_batches": (),
-    }
-    return Plan(
+    plan = Plan(
         version=SCHEMA_VERSION,
         producer="by hand",
         status="feasible",
         seed=7,
         target=target,
-        **empty,
+        links={},
+        metrics=nothing,
+        objective=Objective("throughput", "", 0.0, 0.0),
+        timings=(),
+        byte_energy=by,
+        mini_batches=(),
         **records,
     )
+    return finished(plan)
 
 
 def core(name, buffer):
@@ -378,16 +356,14 @@ def shared_plan():
         network("net", 2, 2000, {"conv": (("x", "w"), ("h",)), "fc": (("h",), ("y",))}, ("y",)),
         network("aux", 1, 2000, {"pool": (("x",), ("y",), (2,))}, ("y",)),
     )
-    return finished(
-        unfinished(
-            target,
-            networks=networks,
-            tensors=tensors,
-            jobs=jobs,
-            allocations=allocations,
-            transfers=streams(jobs),
-            notes=("fine",),
-        )
+    return plan_of(
+        target,
+        networks=networks,
+        tensors=tensors,
+        jobs=jobs,
+        allocations=allocations,
+        transfers=streams(jobs),
+        notes=("fine",),
     )
 
 
@@ -440,15 +416,13 @@ def copying_plan():
     """)
     operators = {"p": (("x", "w"), ("h",)), "q": (("w",), ("y",)), "s": (("h", "y"), ("z",))}
     networks = (network("n", 1, 3000, operators, ("z",)),)
-    return finished(
-        unfinished(
-            target,
-            networks=networks,
-            tensors=tensors,
-            jobs=jobs,
-            allocations=allocations,
-            transfers=(*streams(jobs), *copies),
-        )
+    return plan_of(
+        target,
+        networks=networks,
+        tensors=tensors,
+        jobs=jobs,
+        allocations=allocations,
+        transfers=(*streams(jobs), *copies),
     )
 
 
@@ -460,11 +434,8 @@ def long_plan(length, extra_reads=0):
     """
     plan = shared_plan()
     names = [f"net/op{i}@0" for i in range(length)]
-    jobs, tensors, allocations = (
-        [],
-        [tensor("net/in", 64, kind="input")],
-        [place("net/in", "dram", 0, 64, 0, 10)],
-    )
+    jobs, tensors = [], [tensor("net/in", 64, kind="input")]
+    allocations = [place("net/in", "dram", 0, 64, 0, 10)]
     for i, name in enumerate(names):
         read = (f"net/t{i - 1}", "scratchpad", 4096) if i else ("net/in", "dram", 64)
         last = i == length - 1
@@ -472,10 +443,8 @@ def long_plan(length, extra_reads=0):
         after = tuple(names[max(0, i - 2) : i])
         jobs.append(job(name, "ab"[i % 2], 10 * i, 10 * i + 10, [read], [write], after))
         tensors.append(tensor(f"net/t{i}", 4096, name, is_output=last))
-        memory, offset = ("dram", 64) if last else ("scratchpad", i % 2 * 4096)
-        allocations.append(
-            place(f"net/t{i}", memory, offset, 4096, 10 * i, 10 * i + (10 if last else 20))
-        )
+        memory, offset, life = ("dram", 64, 10) if last else ("scratchpad", i % 2 * 4096, 20)
+        allocations.append(place(f"net/t{i}", memory, offset, 4096, 10 * i, 10 * i + life))
     transfers = [
         replace(t, bytes=share)
         for t in streams(jobs)

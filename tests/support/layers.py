@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.support.networks import RATES
 
-from loadmaster.targets.hardware import Core, Memory, Target
+from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import (
     Job,
@@ -25,7 +25,10 @@ M3E = Path(
 )
 
 
-def machine(style, rows=8, columns=16, buffer=8192, **more):
+ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
+
+
+def machine(style=Style.WEIGHT_STATIONARY, rows=8, columns=16, buffer=8192, **more):
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 

@@ -15,7 +15,8 @@ from loadmaster.planning.problem import PlanProblem
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible
+from loadmaster.workloads.lowering.grid import WHOLE, Divisible, divisible
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -31,6 +32,13 @@ def parts_of(graph, *, sums=False):
     single = without_updates(graph)
     fused = fuse(single)
     return Parts(single, fused, [divisible(single, group, sums=sums) for group in fused])
+
+
+def cuts_by(graph, cut, *, sums=False):
+    """Cuts of all operators, each of which ``cut`` makes of how one can be cut; those that cannot
+    be are whole."""
+    forms = parts_of(graph, sums=sums).forms
+    return Cuts([WHOLE if form is None else cut(form) for form in forms])
 
 
 def planner_of(workload, target, objective="throughput", effort=SEPARATE):

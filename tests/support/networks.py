@@ -1,5 +1,7 @@
 """Small graphs, workloads and machines for tests, built by hand."""
 
+from math import prod
+
 import numpy as np
 
 from loadmaster.planning.decisions import Placement, Residence
@@ -28,27 +30,15 @@ class GraphBuilder:
 
     def tensor(self, name, shape, kind=TensorKind.ACTIVATION, alias_of=None):
         shape = (1, *shape) if len(shape) == 3 else shape
-        size = 1
-        for extent in shape:
-            size *= extent
-        self.tensors[name] = Tensor(name, shape, "int8", size, kind, alias_of)
+        self.tensors[name] = Tensor(name, shape, "int8", prod(shape), kind, alias_of)
         return name
 
     def conv(self, output, source, channels, kernel=3):
         _, c, y, x = self.tensors[source].shape
         weight = self.tensor(f"{output}.w", (channels, c, kernel, kernel), TensorKind.WEIGHT)
         self.tensor(output, (channels, y, x))
-        nest = LoopNest(
-            k=channels,
-            c=c,
-            y=y,
-            x=x,
-            r=kernel,
-            s=kernel,
-            input=source,
-            weight=weight,
-            output=output,
-        )
+        own = {"input": source, "weight": weight, "output": output}
+        nest = LoopNest(k=channels, c=c, y=y, x=x, r=kernel, s=kernel, **own)
         return self.op("Conv", OpClass.PRODUCT, [source, weight], output, nests=(nest,))
 
     def elementwise(self, output, *sources):

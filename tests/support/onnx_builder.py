@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import loadmaster as lm
 from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx import graph_builder
+from loadmaster.workloads.window import operand_box
 
 F32 = TensorProto.FLOAT
 
@@ -48,6 +49,13 @@ def operator(text):
 def sizes(text):
     """A shape such as ``2x3``."""
     return tuple(map(int, filter(None, text.split("x"))))
+
+
+def needed(access, part, shape):
+    """The part of an operand that a part of the result needs, both such as ``0-1 2-4``."""
+    box = tuple(tuple(map(int, span.split("-"))) for span in part.split())
+    found = operand_box(access.windows, box, sizes(shape))
+    return " ".join(f"{first}-{last}" for first, last in found)
 
 
 def info(name, shape, dtype=F32):

@@ -17,9 +17,9 @@ REAL = {
 }
 
 
-def tflm_log(model):
-    """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
-    them."""
+def tflm_log(model, scratch=()):
+    """What a target prints of a model and lines of scratch buffers; addresses as TFLM's planner
+    gives them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
     offsets = online_offsets(tensors)
     lines = [
@@ -27,7 +27,7 @@ def tflm_log(model):
         f" first_used={each.span[0]} last_used={each.span[1]}"
         for number, (each, offset) in enumerate(zip(tensors, offsets, strict=True))
     ]
-    return "\n".join(["hello from the target", *lines, " 0: 0000000.... (27k)", ""])
+    return "\n".join(["hello from the target", *lines, *scratch, " 0: 0000000.... (27k)", ""])
 
 
 def event(action, addr, size, stream=0):

@@ -110,10 +110,8 @@ def transposed(build, x):
 
 def resized(build, x):
     scales = [1.0, 1.0, build.choose(0.5, 1.5, 2.0), build.choose(1.0, 3.0)]
-    mode, coordinates = (
-        build.choose("nearest", "linear", "cubic"),
-        build.choose("half_pixel", "asymmetric"),
-    )
+    mode = build.choose("nearest", "linear", "cubic")
+    coordinates = build.choose("half_pixel", "asymmetric")
     return build.Resize(x, [], scales, mode=mode, coordinate_transformation_mode=coordinates)
 
 

@@ -30,6 +30,19 @@ def objects(value, name):
     return [model for model in models(value) if model["name"] == name]
 
 
+def columns(page):
+    """The data that each kind of shape of a page's charts is drawn from."""
+    return [
+        dict(model["attributes"]["data"]["entries"])
+        for model in objects(charts(page), "ColumnDataSource")
+    ]
+
+
+def section(page, heading):
+    """What a page says under a heading, up to the next."""
+    return page.partition(f"<h2>{heading}</h2>")[2].partition("<h2>")[0]
+
+
 def attributes(model, known):
     """A model's attributes, wherever in the data it is written out."""
     found: dict[str, Any] = known[model["id"]]["attributes"]

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,9 +61,7 @@ def random_sequence(seed, *, kernels=6, tensors=5, in_place=True, choices=True, 
             algorithms.append(Algorithm("quick", algorithms[0].seconds / 2, rng.randint(1, 5)))
         kernel = Kernel(f"k{k}", "op", tuple(operands), tuple(algorithms))
         if choices and rng.random() < 0.2:
-            kernel = Kernel(
-                kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng, hard)
-            )
+            kernel = replace(kernel, measured=_table(kernel, rng, hard))
         rows.append(kernel)
     link = CopyLink(
         rng.choice((5.0, 20.0)),
@@ -85,9 +84,8 @@ def _table(kernel, rng, hard):
         row = [kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places]
         # Everything fast always runs.
         never = [at and hard and rng.random() < 0.3 for at in range(len(row))]
-        rows.append(
-            tuple(math.inf if out else seconds for out, seconds in zip(never, row, strict=True))
-        )
+        pairs = zip(never, row, strict=True)
+        rows.append(tuple(math.inf if out else seconds for out, seconds in pairs))
     return tuple(rows)
 
 
@@ -111,11 +109,8 @@ def random_placement(sequence, seed):
             stays.append(Stay(t, start, leave))
             if rng.random() < 0.9:
                 begin = rng.randint(start, leave)
-                moves.append(
-                    Move(
-                        t, False, begin, leave if rng.random() < 0.8 else rng.randint(begin, leave)
-                    )
-                )
+                done = leave if rng.random() < 0.8 else rng.randint(begin, leave)
+                moves.append(Move(t, False, begin, done))
         if end > back and rng.random() < 0.8:
             stays.append(Stay(t, back, end))
             if rng.random() < 0.95:
@@ -146,9 +141,7 @@ def training(layers, *, in_place, bandwidth):
         for i in reversed(range(layers))
     ]
     tensors = tuple(StoredTensor(f"x{i}", 8) for i in range(layers))
-    return KernelSequence(
-        "training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth)
-    )
+    return KernelSequence("training", tensors, tuple(kernels), CopyLink(*[bandwidth] * 4))
 
 
 def even(sequence, room):

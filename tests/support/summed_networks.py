@@ -3,19 +3,16 @@
 from functools import cache
 
 import numpy as np
-from tests.support.lowered import parts_of, planned
+from tests.support.lowered import cuts_by, planned
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
 
 import loadmaster as lm
-from loadmaster.workloads.lowering.grid import WHOLE
-from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def copying(cores=2, scratchpad=64 * 1024):
     """Cores that need all operands in a scratchpad."""
-    machine = npu(cores, scratchpad)
-    return machine.with_memory(0, in_place=False)
+    return npu(cores, scratchpad).with_memory(0, in_place=False)
 
 
 def summing(build, x):
@@ -61,18 +58,14 @@ def product(rows, terms, columns):
 def in_chains(graph, generator):
     """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
     then in parts alone."""
-    cuts = []
-    for form in parts_of(graph, sums=True).forms:
-        if form is None:
-            cuts.append(WHOLE)
-            continue
-        parts = {
-            int(axis): int(generator.integers(2, 4))
-            for axis in generator.permutation(form.axes)[: generator.integers(0, 3)]
-        }
+
+    def cut(form):
+        axes = generator.permutation(form.axes)[: generator.integers(0, 3)]
+        parts = {int(axis): int(generator.integers(2, 4)) for axis in axes}
         links = int(generator.integers(1, 5))
-        cuts.append(form.chains(parts, min(max(1, form.summed), links)))
-    return Cuts(cuts)
+        return form.chains(parts, min(max(1, form.summed), links))
+
+    return cuts_by(graph, cut, sums=True)
 
 
 @cache

@@ -10,3 +10,8 @@ def cases(text):
         for row in rows
         if row and not row.startswith("#")
     ]
+
+
+def column(text):
+    """The rows of a table of one column."""
+    return [cell for (cell,) in cases(text)]

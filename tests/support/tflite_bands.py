@@ -39,24 +39,23 @@ class Maker:
         dtype = "int32" if self.dtype == "int8" else "int64"
         return self.net.tensor((channels,), dtype, values, scale=scales)
 
+    @property
+    def typed(self):
+        """Type and scale of values."""
+        return {"dtype": self.dtype, **self.quantised()}
+
     def window(self, height, width):
-        """Padding, stride, taps, dilation, and the rows and columns that come of it."""
+        """Taps, options of padding, stride and activation, dilation, and the rows and columns that
+        come of it."""
         taps, stride = self.rng.choice((1, 3, 3, 5)), self.rng.choice((1, 1, 2))
         spread = self.rng.choice((1, 1, 2)) if stride == 1 else 1
         extent = (taps - 1) * spread + 1
         padding = self.rng.choice((_SAME, _SAME, _VALID))
         if padding == _VALID and min(height, width) < extent + 2:
             padding = _SAME
-        if padding == _SAME:
-            return padding, stride, taps, spread, -(-height // stride), -(-width // stride)
-        return (
-            padding,
-            stride,
-            taps,
-            spread,
-            (height - extent) // stride + 1,
-            (width - extent) // stride + 1,
-        )
+        lost = extent - 1 if padding == _VALID else 0
+        sides = [-((lost - side) // stride) for side in (height, width)]
+        return taps, {0: padding, 1: stride, 2: stride, 3: 1}, spread, sides
 
     def layer(self, value):
         _, height, width, channels = self.net.shapes[value]
@@ -66,17 +65,16 @@ class Maker:
         return getattr(self, self.rng.choice(kinds))(value, height, width, channels)
 
     def conv(self, value, height, width, channels):
-        padding, stride, taps, spread, rows, columns = self.window(height, width)
+        taps, options, spread, sides = self.window(height, width)
         out = self.rng.choice((4, 8))
-        options = {0: padding, 1: stride, 2: stride, 3: 1, 4: spread, 5: spread}
         operands = [value, self.weights(out, taps, taps, channels, axis=0), self.bias(out)]
-        return self.out("CONV_2D", operands, (1, rows, columns, out), options)
+        return self.out("CONV_2D", operands, (1, *sides, out), options | {4: spread, 5: spread})
 
     def depthwise(self, value, height, width, channels):
-        padding, stride, taps, spread, rows, columns = self.window(height, width)
-        options = {0: padding, 1: stride, 2: stride, 3: 1, 5: spread, 6: spread}
+        taps, options, spread, sides = self.window(height, width)
+        options |= {5: spread, 6: spread}
         operands = [value, self.weights(1, taps, taps, channels, axis=3), self.bias(channels)]
-        return self.out("DEPTHWISE_CONV_2D", operands, (1, rows, columns, channels), options)
+        return self.out("DEPTHWISE_CONV_2D", operands, (1, *sides, channels), options)
 
     def pool(self, value, height, width, channels):
         kind = self.rng.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
@@ -87,43 +85,36 @@ class Maker:
 
     def pad(self, value, height, width, channels):
         top, bottom = self.rng.randrange(3), self.rng.randrange(3)
-        more = {"dtype": self.dtype, **self.quantised()}
-        return self.net.pad(value, (top, bottom), (1, 0), **more)
+        return self.net.pad(value, (top, bottom), (1, 0), **self.typed)
 
-    def relu(self, value, height, width, channels):
-        return self.out("RELU", [value], (1, height, width, channels), {})
+    def relu(self, value, *_):
+        return self.out("RELU", [value])
 
     def prelu(self, value, height, width, channels):
         slopes = self.numpy.integers(-20, 60, (1, 1, channels))
         more = {"scale": (0.01,), "zero": 0} if self.dtype == "int8" else {}
         operands = [value, self.net.tensor((1, 1, channels), self.dtype, slopes, **more)]
-        return self.out("PRELU", operands, (1, height, width, channels), {})
+        return self.out("PRELU", operands)
 
     def branches(self, value, height, width, channels):
         """Two branches, whose operators can run in other orders."""
-        shape, ends = (1, height, width, channels), []
+        ends = []
         for taps in (3, 1):
             options = {0: _SAME, 1: 1, 2: 1, 3: 0, 4: 1, 5: 1}
             weights = self.weights(channels, taps, taps, channels, axis=0)
-            made = self.out("CONV_2D", [value, weights, self.bias(channels)], shape, options)
-            ends.append(self.pool_of(made, shape))
-        return self.out("ADD", ends, shape, {0: 0})
-
-    def pool_of(self, value, shape):
-        options = {0: _SAME, 1: 1, 2: 1, 3: 3, 4: 3}
-        return self.out("MAX_POOL_2D", [value], shape, options)
+            made = self.out("CONV_2D", [value, weights, self.bias(channels)], options=options)
+            pool = {0: _SAME, 1: 1, 2: 1, 3: 3, 4: 3}
+            ends.append(self.out("MAX_POOL_2D", [made], options=pool))
+        return self.out("ADD", ends, options={0: 0})
 
     def residual(self, value, height, width, channels):
         options = {0: _SAME, 1: 1, 2: 1, 3: 1, 5: 1, 6: 1}
         operands = [value, self.weights(1, 3, 3, channels, axis=3), self.bias(channels)]
-        shape = (1, height, width, channels)
-        made = self.out("DEPTHWISE_CONV_2D", operands, shape, options)
-        return self.out("ADD", [value, made], shape, {0: 0})
+        made = self.out("DEPTHWISE_CONV_2D", operands, options=options)
+        return self.out("ADD", [value, made], options={0: 0})
 
-    def out(self, kind, operands, shape, options):
-        made = self.net.tensor(shape, self.dtype, **self.quantised())
-        self.net.op(kind, operands, [made], options or None)
-        return made
+    def out(self, kind, operands, shape=None, options=None):
+        return self.net.out(kind, operands, shape, options, **self.typed)
 
 
 def another_order(main, rng):
@@ -142,9 +133,7 @@ def convolutional(seed):
     """A network of a few layers on an image of up to 20 x 12."""
     maker = Maker(seed)
     rows, columns = maker.rng.choice((8, 12, 15, 16, 20)), maker.rng.choice((4, 7, 12))
-    value = maker.net.input(
-        (1, rows, columns, maker.rng.choice((4, 8))), maker.dtype, **maker.quantised()
-    )
+    value = maker.net.input((1, rows, columns, maker.rng.choice((4, 8))), **maker.typed)
     for _ in range(maker.rng.randint(2, 6)):
         value = maker.layer(value)
     maker.net.outputs.append(value)

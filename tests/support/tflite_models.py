@@ -91,23 +91,14 @@ class Subgraph:
         zero=0,
         axis=0,
         name=None,
-        buffer=None,
+        buffer=0,
     ):
         """A tensor; with ``data`` it is a constant, of one number throughout or of an array. Its
         shape may be text, such as ``1x8``."""
         index, shape = len(self.tensors), sizes(shape) if isinstance(shape, str) else tuple(shape)
-        if buffer is None:
-            buffer = (
-                0
-                if data is None
-                else self.model.buffer(
-                    (
-                        np.full(shape, data, dtype)
-                        if np.ndim(data) == 0
-                        else np.asarray(data, dtype=dtype).reshape(shape)
-                    ).tobytes()
-                )
-            )
+        if data is not None:
+            full = np.full(shape, data, dtype) if np.ndim(data) == 0 else np.array(data, dtype)
+            buffer = self.model.buffer(full.tobytes())
         fields = {
             0: Numbers("i", shape),
             1: b(TYPES.index(dtype)),
@@ -149,6 +140,10 @@ class Subgraph:
         result = self.tensor(self.shapes[inputs[0]] if shape is None else shape, **more)
         self.op(kind, inputs, (result,), options)
         return result
+
+    def last(self, *given, **more):
+        """An operator with one new result, which is the only one of the subgraph."""
+        self.outputs = [self.out(*given, **more)]
 
     def conv(self, value, width, taps=1, stride=1):
         """A convolution with SAME padding, weights of one and biases of zero."""
@@ -250,6 +245,12 @@ def one_operator(kind, inputs, weights, result, options):
 def graph_of(model, **options):
     with TemporaryDirectory() as folder:
         return lm.load(model.save(Path(folder)), **options)
+
+
+def op_of(*given):
+    """The operator of a model of one."""
+    (op,) = graph_of(one_operator(*given)).ops
+    return op
 
 
 def branches(*widths):

@@ -41,19 +41,19 @@ class Layers(Maker):
         kind = self.rng.choice(
             ("RELU", "RELU6", "TANH", "LOGISTIC", "ABS", "NEG", "FLOOR", "ELU", "SOFTMAX")
         )
-        options = {0: Number("f", 1.0)} if kind == "SOFTMAX" else {}
-        return self.out(kind, [value], self.net.shapes[value], options)
+        options = {0: Number("f", 1.0)} if kind == "SOFTMAX" else None
+        return self.out(kind, [value], options=options)
 
     def sum(self, value, other):
         kind = self.rng.choice(("ADD", "MUL", "SUB"))
-        return self.out(kind, [value, other], self.net.shapes[value], {0: 0})
+        return self.out(kind, [value, other], options={0: 0})
 
     def join(self, value, other):
         *image, channels = self.net.shapes[value]
         shape = (*image, channels + self.net.shapes[other][3])
         return self.out("CONCATENATION", [value, other], shape, {0: 3})
 
-    def mean(self, value, height, width, channels):
+    def mean(self, value, *_):
         return self.net.mean(value)
 
     def flat(self, value, height, width, channels):
@@ -61,11 +61,10 @@ class Layers(Maker):
         count, out = height * width * channels, self.rng.randint(2, 12)
         row = self.shaped(value, (1, count))
         operands = [row, self.weights(out, count, axis=0), self.bias(out)]
-        return self.shaped(self.out("FULLY_CONNECTED", operands, (1, out), {}), (1, 1, 1, out))
+        return self.shaped(self.out("FULLY_CONNECTED", operands, (1, out)), (1, 1, 1, out))
 
     def shaped(self, value, shape):
-        target = self.net.tensor((len(shape),), "int32", shape)
-        return self.net.out("RESHAPE", [value, target], shape, {})
+        return self.net.out("RESHAPE", [value, self.net.ints(*shape)], shape, {})
 
 
 def random_model(seed):

@@ -109,10 +109,8 @@ def tiny_machine(generator, cores=None):
     limits."""
     scratchpad = int(generator.choice([0, 64, 200, 1_000, 20_000]))
     target = npu(cores or int(generator.integers(1, 3)), scratchpad, buffer=16 * 1024)
-    main, slow = (
-        float(generator.choice([1e7, 1e8, 1e9, 1e10])),
-        float(generator.choice([0.0, 0.0, 1e-7])),
-    )
+    main = float(generator.choice([1e7, 1e8, 1e9, 1e10]))
+    slow = float(generator.choice([0.0, 0.0, 1e-7]))
     target = replace(target, cores=tuple(replace(core, job_overhead=slow) for core in target.cores))
     target = target.with_memory(0, read_bandwidth=main, write_bandwidth=main)
     if target.fast is not None:
@@ -162,16 +160,15 @@ def best_makespan(graph, target, cuts=None, *, below=NEVER, mini_batches=1):
 
 def _residences(workload, target):
     given = [t for t, tensor in enumerate(workload.tensors) if tensor.producer < 0]
-    made = [
-        t
-        for t, tensor in enumerate(workload.tensors)
-        if tensor.producer >= 0
-        and any(tensor.name == o.tensor for j in workload.jobs for o in j.reads)
-    ]
     if target.fast is None:
         yield _Residence(frozenset(), ())
         return
-    fits = [t for t in made if workload.tensors[t].bytes <= target.fast.capacity]
+    read = {operand.tensor for job in workload.jobs for operand in job.reads}
+    fits = [
+        t
+        for t, tensor in enumerate(workload.tensors)
+        if tensor.producer >= 0 and tensor.name in read and tensor.bytes <= target.fast.capacity
+    ]
     # In the order of first use, and none, one or all: other orders of fetching seldom matter in
     # what is so small.
     sets = [(), tuple(given), *((t,) for t in given)] if target.copy else [()]
@@ -198,17 +195,14 @@ class _Uses:
             strict=True,
         )
         for job, tensor, write, moved in rows:
+            near = tensor in inside
             if not write:
-                (fast if tensor in inside else main)[job] += (
-                    moved
-                    / (
-                        (target.fast if tensor in inside else target.main) or target.main
-                    ).read_bandwidth
-                )
+                link, memory = (fast, target.fast) if near else (main, target.main)
+                link[job] += moved / memory.read_bandwidth
                 continue
-            if tensor in inside and target.fast is not None:
+            if near:
                 fast[job] += moved / target.fast.write_bandwidth
-            if tensor not in inside or workload.tensors[tensor].is_output:
+            if not near or workload.tensors[tensor].is_output:
                 main[job] += moved / target.main.write_bandwidth
         self.duration = np.maximum(
             np.ceil(np.maximum(table.compute, np.maximum(main, fast)) * 1e12 - 1e-6), 1.0
@@ -217,16 +211,9 @@ class _Uses:
         self.copies = []
         for tensor in residence.fetched:
             size = workload.tensors[tensor].bytes * 1e12
-            speed = min(
-                target.copy.overlapping[1], target.main.read_bandwidth, target.fast.write_bandwidth
-            )
-            self.copies.append(
-                (
-                    max(1.0, np.ceil(size / speed - 1e-6)),
-                    size / target.main.read_bandwidth,
-                    size / target.fast.write_bandwidth,
-                )
-            )
+            links = target.main.read_bandwidth, target.fast.write_bandwidth
+            whole = np.ceil(size / min(target.copy.overlapping[1], *links) - 1e-6)
+            self.copies.append((max(1.0, whole), *(size / link for link in links)))
         self.least = [
             sum(map(min, times)) + sum(copy[link] for copy in self.copies)
             for link, times in ((1, self.main), (2, self.fast))

@@ -100,15 +100,11 @@ def test_every_bundled_target_can_be_printed_and_read_back(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("dram.bandwidth=8 GB/s", 8e9),
-        ("dram.bandwidth='8 GB/s'", 8e9),
-        ("dram.bandwidth=8000000000", 8e9),
-    ],
+    "override",
+    ["dram.bandwidth=8 GB/s", "dram.bandwidth='8 GB/s'", "dram.bandwidth=8000000000"],
 )
-def test_overrides_take_units_with_and_without_quotes(override, expected):
-    assert target("edge-npu", [override]).main.read_bandwidth == expected
+def test_overrides_take_units_with_and_without_quotes(override):
+    assert target("edge-npu", [override]).main.read_bandwidth == 8e9
 
 
 def test_tables_that_a_file_lacks_can_be_set():

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from tests.support.efforts import verified
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, constants, model, shapes
+from tests.support.onnx_builder import constants, model, shapes
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
-FLAT, APART = constant("flat", [12, 8]), constant("apart", [2, 6, 16])
-WEIGHTS = [FLAT, APART, *constants(w=np.ones((8, 16)), b=np.ones(16))]
+WEIGHTS = constants(flat=[12, 8], apart=[2, 6, 16], w=np.ones((8, 16)), b=np.ones(16))
 PRODUCT = """
     [flatten] f = Reshape(x, flat)
     [product] g = Gemm(f, w, b)

@@ -76,16 +76,6 @@ def test_nothing_joins_an_operator_that_is_not_understood(op_class):
     assert len(fuse(build.graph("relu"))) == 2
 
 
-def test_views_vanish_and_their_readers_read_the_storage():
-    build = start()
-    build.conv("conv", "x", 4)
-    build.tensor("flat", (256,), alias_of="conv")
-    build.op("Reshape", OpClass.VIEW, ["conv"], "flat")
-    build.elementwise("relu", "flat")
-    (group,) = fuse(build.graph("relu"))
-    assert [op.kind for op in group.ops] == ["Conv", "Add"]
-
-
 def test_mini_batches_share_weights_and_nothing_else():
     workload = lower([residual_chain(2)], npu(), mini_batches=3)
     kinds = {

@@ -5,7 +5,6 @@ import pytest
 from tests.support.onnx_builder import (
     body,
     classes,
-    constant,
     constants,
     graph_of,
     model,
@@ -30,7 +29,7 @@ def choice(condition):
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
 def test_a_branch_whose_condition_is_constant_is_taken(value, macs, width):
-    weights = [*WEIGHTS, constant("c", value, "bool")]
+    weights = [*WEIGHTS, *constants(c=value)]
     graph = graph_of([choice("c")], "float[1,8] x", "y", weights)
     assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
     assert [op.name for op in graph.ops if op.macs] == ["if/product"]
@@ -40,10 +39,12 @@ def test_a_branch_whose_condition_is_constant_is_taken(value, macs, width):
 def test_a_branch_that_shapes_decide_is_taken(length, rank):
     """As torch writes ``squeeze`` of a dimension that is symbolic."""
     nodes = [
-        "p = Conv<kernel_shape=[4], strides=[4]>(x, w)",
-        "shape = Shape(p)",
-        "length = Gather(shape, two)",
-        "known = Equal(length, one)",
+        """
+            p = Conv<kernel_shape=[4], strides=[4]>(x, w)
+            shape = Shape(p)
+            length = Gather(shape, two)
+            known = Equal(length, one)
+        """,
         node(
             "If",
             ["known"],
@@ -137,8 +138,7 @@ def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_scan_is_a_body_for_each_element(axis):
     inner = body("sum = Add(s, e); t = MatMul(sum, v)", "float[1,8] s, float[1,8] e", "t, sum")
-    shape = [1, 8]
-    shape.insert(axis, 20)
+    shape = (20, 1, 8) if axis == 0 else (1, 20, 8)
     scan = node(
         "Scan",
         ["s0", "x"],
@@ -148,11 +148,10 @@ def test_a_scan_is_a_body_for_each_element(axis):
         scan_input_axes=[axis],
         scan_output_axes=[axis],
     )
-    inputs = {"s0": (1, 8), "x": tuple(shape)}
-    weights = constants(v=np.zeros((8, 8)))
+    inputs, weights = {"s0": (1, 8), "x": shape}, constants(v=np.zeros((8, 8)))
     graph = graph_of([scan], inputs, "last, all", weights)
     assert graph.macs == 20 * 64
-    assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), tuple(shape)]
+    assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), shape]
 
 
 def test_control_flow_within_known_control_flow_is_expanded_too():

@@ -1,15 +1,15 @@
 import contextlib
 import gzip
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import parser
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import (
     body,
     complaint,
-    constant,
     constants,
     info,
     model,
@@ -183,7 +183,7 @@ def test_huge_constants_are_refused_before_they_are_computed(tmp_path, size):
 
 def test_an_empty_constant_is_legal(tmp_path):
     nodes = "y = Resize(x, roi, scales)"
-    weights = [constant("roi", [], "float32"), constant("scales", [1, 1, 2, 2], "float32")]
+    weights = constants(roi=np.zeros(0), scales=[1.0, 1.0, 2.0, 2.0])
     graph = load(save(tmp_path, model(nodes, "float[1,3,4,4] x", "y", weights)))
     assert shapes(graph, "y") == "1x3x8x8"
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
@@ -231,17 +231,12 @@ def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path):
 
 
 def functions(calls):
-    """Functions of one operand, each a chain of calls."""
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("acme", 1)]
-    result = []
-    for name, inner in calls.items():
-        names = ["x", *(f"v{index}" for index in range(len(inner) - 1)), "y"]
-        chain = [
-            node(kind, [names[i]], names[i + 1], domain="" if kind == "Relu" else "acme")
-            for i, kind in enumerate(inner)
-        ]
-        result.append(helper.make_function("acme", name, ["x"], ["y"], chain, opsets))
-    return result
+    """Functions of one operand, each a chain of two calls."""
+    head = '<domain: "acme", opset_import: ["": 21, "acme": 1]>'
+    return [
+        parser.parse_function(f"{head} {name} (x) => (y) {{ v = {one}(x) y = {other}(v) }}")
+        for name, (one, other) in calls.items()
+    ]
 
 
 def test_local_functions_are_inlined(tmp_path):
@@ -249,7 +244,7 @@ def test_local_functions_are_inlined(tmp_path):
         "y = acme.F(x)",
         "float[4] x",
         "y",
-        functions=functions({"F": ["G", "G"], "G": ["Relu", "Relu"]}),
+        functions=functions({"F": ["acme.G", "acme.G"], "G": ["Relu", "Relu"]}),
     )
     graph = load(save(tmp_path, proto))
     assert [op.kind for op in graph.ops] == ["Relu"] * 4
@@ -257,11 +252,12 @@ def test_local_functions_are_inlined(tmp_path):
 
 def test_functions_that_call_themselves_or_explode_are_refused(tmp_path):
     call = "y = acme.F0(x)"
-    circle = model(call, "float[4] x", "y", functions=functions({"F0": ["F1"], "F1": ["F0"]}))
+    calls = {"F0": ["acme.F1", "Relu"], "F1": ["acme.F0", "Relu"]}
+    circle = model(call, "float[4] x", "y", functions=functions(calls))
     assert "calls itself" in complaint(save(tmp_path, circle))
-    chain = {f"F{level}": [f"F{level + 1}"] * 2 for level in range(40)} | {"F40": ["Relu"]}
-    bomb = model(call, "float[4] x", "y", functions=functions(chain))
-    assert f"expand to {2**40} operators" in complaint(save(tmp_path, bomb))
+    chain = {f"F{level}": [f"acme.F{level + 1}"] * 2 for level in range(40)}
+    bomb = model(call, "float[4] x", "y", functions=functions(chain | {"F40": ["Relu", "Abs"]}))
+    assert f"expand to {2**41} operators" in complaint(save(tmp_path, bomb))
 
 
 SAMPLES = [

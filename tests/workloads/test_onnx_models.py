@@ -1,12 +1,10 @@
 import gzip
 import math
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.needs import FIXTURES
-from tests.support.onnx_builder import shapes
+from tests.support.onnx_builder import constants, model, node, shapes
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.workloads.frontends.load import load
@@ -28,24 +26,19 @@ LIGHT = {
 }
 
 
-def naive_macs(model):
+def naive_macs(proto):
     """Output elements times the weights behind each, with shapes from onnx's inference over the
     whole file."""
-    graph = onnx.shape_inference.infer_shapes(model).graph
+    graph = onnx.shape_inference.infer_shapes(proto).graph
     known = {
         item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim]
         for item in (*graph.value_info, *graph.output)
     }
     total = 0
-    for node in graph.node:
-        if node.op_type == "Conv":
-            total += math.prod(known[node.output[0]]) * math.prod(known[node.input[1]][1:])
-        elif node.op_type == "Gemm":
-            total += (
-                math.prod(known[node.output[0]])
-                * math.prod(known[node.input[1]])
-                // known[node.output[0]][1]
-            )
+    for each in graph.node:
+        if each.op_type in ("Conv", "Gemm"):
+            result, weight = known[each.output[0]], known[each.input[1]]
+            total += math.prod(result) * math.prod(weight) // result[1]
     return total
 
 
@@ -171,13 +164,9 @@ def test_a_path_may_be_text_or_a_path_and_a_name_may_be_given():
 
 
 def reshape_with_its_shape_beside_it(folder):
-    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
-    shape = numpy_helper.from_array(np.array([2, 16], dtype=np.int64), "shape")
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])]
-    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    model = helper.make_model(helper.make_graph(nodes, "reshape", given, result, [shape]))
+    proto = model("y = Reshape(x, shape)", "float[4,8] x", "y", constants(shape=[2, 16]))
     path = folder / "reshape.onnx"
-    onnx.save(model, path, save_as_external_data=True, size_threshold=0, location="data.bin")
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="data.bin")
     return path
 
 
@@ -186,16 +175,15 @@ def reshape_with_its_shape_beside_it(folder):
 def test_shapes_are_read_from_files_beside_the_model(tmp_path, constant, length):
     """Also without a length, and where a Constant has the shape."""
     path = reshape_with_its_shape_beside_it(tmp_path)
-    model = onnx.load(path, load_external_data=False)
-    shape = model.graph.initializer[0]
+    proto = onnx.load(path, load_external_data=False)
+    (shape,) = proto.graph.initializer
     if not length:
-        entries = [each for each in shape.external_data if each.key != "length"]
-        del shape.external_data[:]
-        shape.external_data.extend(entries)
+        (entry,) = (each for each in shape.external_data if each.key == "length")
+        shape.external_data.remove(entry)
     if constant:
-        model.graph.node.insert(0, helper.make_node("Constant", [], ["shape"], value=shape))
-        del model.graph.initializer[:]
-    path.write_bytes(model.SerializeToString())
+        proto.graph.node.insert(0, node("Constant", [], "shape", value=shape))
+        del proto.graph.initializer[:]
+    path.write_bytes(proto.SerializeToString())
     assert load(str(path)).tensors["y"].shape == (2, 16)
 
 
@@ -208,11 +196,11 @@ def test_shapes_that_cannot_be_read_beside_the_model_are_unknown(tmp_path, key, 
     folder.mkdir()
     path = reshape_with_its_shape_beside_it(folder)
     (tmp_path / "data.bin").write_bytes((folder / "data.bin").read_bytes())
-    model = onnx.load(path, load_external_data=False)
-    for entry in model.graph.initializer[0].external_data:
+    proto = onnx.load(path, load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
         if entry.key == key:
             entry.value = value
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     with pytest.raises(LoadmasterError, match="the shape of 'y'") as refusal:
         load(str(path))
     assert "the elements of 'shape' are missing" in str(refusal.value)

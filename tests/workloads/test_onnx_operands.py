@@ -69,11 +69,11 @@ def inputs_of(model):
     return found
 
 
-def with_constants(model, constants):
-    """A copy in which some inputs are constants of ones."""
+def with_constants(model, constants, *gone):
+    """A copy in which some inputs are constants of ones, and others are left out."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
-    kept = [item for item in made.graph.input if item.name not in constants]
+    kept = [item for item in made.graph.input if item.name not in (*constants, *gone)]
     del made.graph.input[:]
     made.graph.input.extend(kept)
     for name, (dtype, shape) in constants.items():
@@ -91,16 +91,13 @@ def variants(model):
     for name, (dtype, shape) in inputs.items():
         yield with_constants(model, {name: (dtype, shape)})
         for axis in range(len(shape)):
-            empty = [0 if axis == other else size for other, size in enumerate(shape)]
+            empty = [*shape[:axis], 0, *shape[axis + 1 :]]
             yield with_constants(model, {name: (dtype, empty)})
     firsts = {}
     for name, kind in inputs.items():
         first = firsts.setdefault(str(kind), name)
         if first != name:
-            twice = with_constants(model, {})
-            kept = [item for item in twice.graph.input if item.name != name]
-            del twice.graph.input[:]
-            twice.graph.input.extend(kept)
+            twice = with_constants(model, {}, name)
             for each in twice.graph.node:
                 each.input[:] = [first if operand == name else operand for operand in each.input]
             yield twice

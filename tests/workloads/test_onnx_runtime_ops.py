@@ -13,7 +13,6 @@ from onnx import TensorProto
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import (
     absent,
-    constant,
     constants,
     graph_of,
     info,
@@ -28,7 +27,6 @@ from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import SUMMED
 
-MS = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
 TYPES = {"u8": "UINT8", "i8": "INT8", "f32": "FLOAT", "i32": "INT32", "bool": "BOOL"}
 POOL = "kernel_shape=[3,3],strides=[2,2]"
@@ -102,9 +100,9 @@ CASES = """
 CASES = list(rows(CASES))
 
 
-def parts_of(kind, operands, outputs, attrs, domain=MS):
+def parts_of(kind, operands, outputs, attrs, domain="com.microsoft"):
     """One operator, its inputs, its results and constants."""
-    inputs, weights, names = [], [*constants(s=0.1), constant("z", 3, np.uint8)], []
+    inputs, weights, names = [], constants(s=0.1, z=np.uint8(3)), []
     for index, each in enumerate(operands):
         if isinstance(each, str):
             names.append(each)
@@ -123,7 +121,7 @@ def graph_with(*given):
     return graph_of(*parts_of(*given), opset=17)
 
 
-def operator_of(text, operands, domain=MS):
+def operator_of(text, operands, domain="com.microsoft"):
     kind, attributes = operator(text)
     return only(graph_with(kind, map(operand, operands.split()), 1, attributes, domain), kind)
 

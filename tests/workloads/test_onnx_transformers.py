@@ -41,71 +41,44 @@ WAV2VEC2 = {
 }
 
 
-def tokens(count):
-    return torch.zeros(1, count, dtype=torch.long)
-
-
-def picture():
-    return {"pixel_values": torch.zeros(1, 3, 32, 32)}
-
-
-ARCHITECTURES = {
-    "ViT": lambda: (tf.ViTModel(tf.ViTConfig(**PICTURE)), picture()),
-    "DeiT": lambda: (tf.DeiTModel(tf.DeiTConfig(**PICTURE)), picture()),
-    "Swin": lambda: (
-        tf.SwinModel(
-            tf.SwinConfig(
-                image_size=32,
-                patch_size=4,
-                embed_dim=16,
-                depths=[2, 1],
-                num_heads=[2, 2],
-                window_size=4,
-            )
-        ),
-        picture(),
-    ),
-    "ConvNeXt": lambda: (
-        tf.ConvNextModel(tf.ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2)),
-        picture(),
-    ),
-    "SegFormer": lambda: (
-        tf.SegformerForSemanticSegmentation(tf.SegformerConfig(**SEGFORMER)),
-        picture(),
-    ),
-    "BERT": lambda: (
-        tf.BertModel(tf.BertConfig(**SIZES, vocab_size=50, use_cache=False)),
-        {"input_ids": tokens(8)},
-    ),
-    "ALBERT": lambda: (
-        tf.AlbertModel(tf.AlbertConfig(**SIZES, vocab_size=50, embedding_size=16)),
-        {"input_ids": tokens(8)},
-    ),
-    "T5": lambda: (
-        tf.T5Model(
-            tf.T5Config(
-                vocab_size=50,
-                d_model=32,
-                d_kv=16,
-                d_ff=64,
-                num_layers=1,
-                num_heads=2,
-                use_cache=False,
-            )
-        ),
-        {"input_ids": tokens(8), "decoder_input_ids": tokens(4)},
-    ),
-    "Qwen": lambda: (
-        tf.Qwen2ForCausalLM(
-            tf.Qwen2Config(**SIZES, vocab_size=50, num_key_value_heads=1, use_cache=False)
-        ),
-        {"input_ids": tokens(8)},
-    ),
-    "wav2vec2": lambda: (
-        tf.Wav2Vec2Model(tf.Wav2Vec2Config(**WAV2VEC2)),
-        {"input_values": torch.zeros(1, 800)},
-    ),
+IMAGE = {"pixel_values": torch.zeros(1, 3, 32, 32)}
+TOKENS = torch.zeros(1, 8, dtype=torch.long)
+TEXT = {"input_ids": TOKENS}
+SWIN = {
+    "image_size": 32,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "depths": [2, 1],
+    "num_heads": [2, 2],
+    "window_size": 4,
 }
+T5 = {
+    "vocab_size": 50,
+    "d_model": 32,
+    "d_kv": 16,
+    "d_ff": 64,
+    "num_layers": 1,
+    "num_heads": 2,
+    "use_cache": False,
+}
+QWEN = {**SIZES, "vocab_size": 50, "num_key_value_heads": 1, "use_cache": False}
+ARCHITECTURES = {
+    "ViT": (tf.ViTModel, PICTURE, IMAGE),
+    "DeiT": (tf.DeiTModel, PICTURE, IMAGE),
+    "Swin": (tf.SwinModel, SWIN, IMAGE),
+    "ConvNeXt": (
+        tf.ConvNextModel,
+        {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2},
+        IMAGE,
+    ),
+    "SegFormer": (tf.SegformerForSemanticSegmentation, SEGFORMER, IMAGE),
+    "BERT": (tf.BertModel, {**SIZES, "vocab_size": 50, "use_cache": False}, TEXT),
+    "ALBERT": (tf.AlbertModel, {**SIZES, "vocab_size": 50, "embedding_size": 16}, TEXT),
+    "T5": (tf.T5Model, T5, {**TEXT, "decoder_input_ids": TOKENS[:, :4]}),
+    "Qwen": (tf.Qwen2ForCausalLM, QWEN, TEXT),
+    "wav2vec2": (tf.Wav2Vec2Model, WAV2VEC2, {"input_values": torch.zeros(1, 800)}),
+}
+"""Class, configuration and inputs."""
 TRACED = ("Swin", "T5")
 """Those that the newer exporter refuses."""
 SWIN_MACS = (
@@ -134,8 +107,9 @@ SIMILAR = ("DeiT", "ALBERT", "ViT", "ConvNeXt", "wav2vec2")
 
 @pytest.mark.parametrize("name", [*sorted(ARCHITECTURES.keys() - {*SIMILAR}), *by_night(*SIMILAR)])
 def test_an_architecture_loads_with_the_work_that_pytorch_does(name, tmp_path):
-    model, inputs = ARCHITECTURES[name]()
-    module, operands = Positional(model.eval(), list(inputs)), tuple(inputs.values())
+    kind, sizes, inputs = ARCHITECTURES[name]
+    model = kind(kind.config_class(**sizes)).eval()
+    module, operands = Positional(model, list(inputs)), tuple(inputs.values())
     path = tmp_path / f"{name}.onnx"
     torch.onnx.export(module, operands, path, dynamo=name not in TRACED, verbose=False)
     graph = load(path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, graph_of, model
+from tests.support.onnx_builder import constants, graph_of, model, sizes
 from tests.support.random_networks import (
     LAYERS,
     random_network,
@@ -91,7 +91,7 @@ def test_pieces_of_elements_smaller_than_bytes_have_room_for_them(width, nodes, 
 def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
     """Columns of a product are rows of the embedding that has the same weights; where views are
     transposed and reshaped, all of it is read."""
-    weights = [constant("w", np.zeros(shape), np.float32), constant("s", [16, 24])]
+    weights = constants(w=np.zeros(shape), s=[16, 24])
     nodes = [nodes, "e = Gather(w, ids)", "y = MatMul(x, t)"]
     inputs = "float[4, 16] x, int64[1] ids"
     single, fused, forms = parts_of(graph_of(nodes, inputs, "y, e", weights))
@@ -107,13 +107,13 @@ def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [
-        ([1, 4, 24], (0, 1)),
-        ([4, 1, 24], (0, 1)),
-        ([2, 2, 24], (1,)),
-        ([4, 24, 1], (0, 1)),
-        ([4, 4, 6], (0,)),
-        ([96], None),
-        ([8, 12], None),
+        ("1x4x24", (0, 1)),
+        ("4x1x24", (0, 1)),
+        ("2x2x24", (1,)),
+        ("4x24x1", (0, 1)),
+        ("4x4x6", (0,)),
+        ("96", None),
+        ("8x12", None),
     ],
 )
 def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(shape, axes):
@@ -122,7 +122,7 @@ def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(
         v = Reshape(p, s)
         y = Relu(v)
     """
-    weights = [constant("w", np.zeros((16, 24)), np.float32), constant("s", shape)]
+    weights = constants(w=np.zeros((16, 24)), s=sizes(shape))
     single, fused, (form,) = parts_of(graph_of(nodes, "float[4, 16] x", "y", weights))
     assert len(fused) == 1
     assert axes == (None if form is None else form.axes)
@@ -138,13 +138,10 @@ def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(
 def test_an_input_of_which_pieces_leave_out_some_rows_stays_whole():
     """Between what a strided convolution reads are gaps, which no grid of the reshaped input
     leaves out."""
-    shape = constant("s", [1, 1, 12])
     nodes = "v = Reshape(x, s); y = Conv<kernel_shape=[1], strides=[3]>(v, w)"
-    graph = graph_of(
-        nodes, "float[1,1,3,4] x", "y", [shape, constant("w", np.ones((2, 1, 1)), np.float32)]
-    )
-    fused = fuse(graph)
-    (form,) = (each for each in (divisible(graph, group) for group in fused) if each)
+    weights = constants(s=[1, 1, 12], w=np.ones((2, 1, 1)))
+    graph = graph_of(nodes, "float[1,1,3,4] x", "y", weights)
+    (form,) = filter(None, (divisible(graph, group) for group in fuse(graph)))
     plan = planned(lm.lower([graph], npu(), cuts=[Cuts([form.grid({2: 4})])]), npu())
     assert lm.verify(plan) == ()
     assert sum(tensor.storage == "x" for tensor in plan.tensors) == 1

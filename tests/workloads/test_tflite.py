@@ -4,16 +4,15 @@ have them, and files that are refused."""
 import itertools
 import random
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.efforts import verified
 from tests.support.fuzzing import FUZZ
 from tests.support.networks import npu
-from tests.support.onnx_builder import classes, complaint, sizes
+from tests.support.onnx_builder import classes, complaint, needed, reads, sizes
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.tflite_models import Model, b, graph_of, i, one_operator, started
+from tests.support.tflite_models import Model, b, graph_of, i, one_operator, op_of, started
 from tests.support.tflite_random import random_model
 
 import loadmaster as lm
@@ -67,35 +66,30 @@ LAYERS = {
 def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(
     layer, onnx_node, filters
 ):
-    ours = graph_of(one_operator(*layer)).ops[0]
+    ours = op_of(*layer)
     _, inputs, weights, result, _ = layer
     inputs = list(map(sizes, inputs.split()))
     shapes = {f"x{k}": tuple(shape[axis] for axis in FIRST) for k, shape in enumerate(inputs)}
     constants = enumerate([filters, *weights.split()[1:]] if filters else [])
     constants = {f"w{k}": sizes(shape) for k, shape in constants}
     theirs = onnx_graph_of(onnx_node, shapes, "y", constants).ops[0]
-    assert (ours.op_class, ours.elements, ours.macs) == (
-        theirs.op_class,
-        theirs.elements,
-        theirs.macs,
-    )
+    for name in ("op_class", "elements", "macs"):
+        assert getattr(ours, name) == getattr(theirs, name)
     for mine, other in zip(ours.nests, theirs.nests, strict=True):
-        bounds = ("k", "c", "y", "x", "r", "s", "groups", "batch", "stride", "dilation")
-        assert [getattr(mine, name) for name in bounds] == [getattr(other, name) for name in bounds]
+        for name in ("k", "c", "y", "x", "r", "s", "groups", "batch", "stride", "dilation"):
+            assert getattr(mine, name) == getattr(other, name)
         assert mine.loops == tuple(other.loops[FIRST.index(axis)] for axis in range(4))
-    assert {access.tensor: access.bytes for access in ours.reads} == {
-        access.tensor: access.bytes for access in theirs.reads
-    }
+    assert reads(ours) == reads(theirs)
     assert set(ours.axes) == {FIRST[axis] for axis in theirs.axes}
     for box in itertools.islice(boxes(sizes(result)), 200):
         for mine, other in zip(ours.reads, theirs.reads, strict=True):
             if mine.tensor.startswith("x"):
                 shape = inputs[int(mine.tensor[1:])]
-                needed = operand_box(
+                found = operand_box(
                     other.windows, tuple(box[axis] for axis in FIRST), shapes[mine.tensor]
                 )
                 assert operand_box(mine.windows, box, shape) == tuple(
-                    needed[FIRST.index(axis)] for axis in range(4)
+                    found[FIRST.index(axis)] for axis in range(4)
                 )
             assert bool(mine.windows) == bool(other.windows)
 
@@ -108,21 +102,21 @@ def boxes(shape):
 
 
 def test_a_fully_connected_layer_is_a_matrix_product_of_rows():
-    flat = graph_of(one_operator("FULLY_CONNECTED", "3x20", "7x20 7", "3x7", {})).ops[0]
-    assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
-    assert flat.nests[0].loops == ("y", "channels")
-    kept = graph_of(one_operator("FULLY_CONNECTED", "2x3x20", "7x20 7", "2x3x7", {})).ops[0]
+    flat = op_of("FULLY_CONNECTED", "3x20", "7x20 7", "3x7", {})
+    (nest,) = flat.nests
+    assert (nest.k, nest.c, nest.y, flat.macs, nest.loops) == (7, 20, 3, 420, ("y", "channels"))
+    kept = op_of("FULLY_CONNECTED", "2x3x20", "7x20 7", "2x3x7", {})
     assert (kept.nests[0].y, kept.macs) == (6, 840)
-    box = ((1, 2), (0, 2), (3, 5))
-    x, weight, bias = (access.windows for access in kept.reads)
-    assert operand_box(x, box, (2, 3, 20)) == ((1, 2), (0, 2), (0, 20))
-    assert operand_box(weight, box, (7, 20)) == ((3, 5), (0, 20))
-    assert operand_box(bias, box, (7,)) == ((3, 5),)
+    part = "1-2 0-2 3-5"
+    x, weight, bias = kept.reads
+    assert needed(x, part, "2x3x20") == "1-2 0-2 0-20"
+    assert needed(weight, part, "7x20") == "3-5 0-20"
+    assert needed(bias, part, "7") == "3-5"
     # Of operands whose rows lie in several dimensions all is read.
-    merged = graph_of(one_operator("FULLY_CONNECTED", "2x4x5", "7x20 7", "2x7", {})).ops[0]
+    merged = op_of("FULLY_CONNECTED", "2x4x5", "7x20 7", "2x7", {})
     assert (merged.macs, merged.axes) == (280, (0, 1))
-    x, weight, _ = (access.windows for access in merged.reads)
-    assert (x, operand_box(weight, box[1:], (7, 20))) == ((), ((3, 5), (0, 20)))
+    x, weight, _ = merged.reads
+    assert (x.windows, needed(weight, "0-2 3-5", "7x20")) == ((), "3-5 0-20")
 
 
 @pytest.mark.parametrize(("rows", "more"), [(24, 72), (33, 257), (7, 224), (61, 121)])
@@ -134,7 +128,7 @@ def test_integer_kernels_between_neighbours_count_positions_in_fixed_point(
     x = main.input((1, rows, 1, 1), "int8")
     options = {2: aligned, 3: centred}
     shape = (1, more, 1, 1)
-    main.outputs = [main.out("RESIZE_BILINEAR", [x, main.ints(more, 1)], shape, options)]
+    main.last("RESIZE_BILINEAR", [x, main.ints(more, 1)], shape, options)
     windows = graph_of(model).ops[0].reads[0].windows
     step = (1024 * (rows - aligned) + (more - aligned) // 2) // (more - aligned)
     for row in range(more):
@@ -147,11 +141,11 @@ def test_integer_kernels_between_neighbours_count_positions_in_fixed_point(
 
 
 def test_a_batch_of_matrix_products_may_be_transposed():
-    op = graph_of(one_operator("BATCH_MATMUL", "3x5x4 3x6x5", "", "3x4x6", {0: 1, 1: 1})).ops[0]
+    op = op_of("BATCH_MATMUL", "3x5x4 3x6x5", "", "3x4x6", {0: 1, 1: 1})
     assert op.macs == 3 * 4 * 5 * 6
     x, y = op.reads
-    assert operand_box(x.windows, ((1, 2), (0, 3), (2, 4)), (3, 5, 4)) == ((1, 2), (0, 5), (0, 3))
-    assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
+    assert needed(x, "1-2 0-3 2-4", "3x5x4") == "1-2 0-5 0-3"
+    assert needed(y, "1-2 0-3 2-4", "3x6x5") == "1-2 2-4 0-5"
 
 
 def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_not_known():
@@ -159,19 +153,16 @@ def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_n
         model, main = started()
         starts = main.ints(*starts) if starts else main.input("4", "int32")
         operands = [main.input("1x16x8x4"), starts, *(main.ints(*each) for each in others)]
-        main.outputs = [main.out(kind, operands, result, options)]
+        main.last(kind, operands, result, options)
         return graph_of(model).ops[0]
 
     ends, steps = (1, 16, 8, 4), (1, 3, 2, 1)
     strided = sliced("STRIDED_SLICE", (0, 2, 5, 0), (ends, steps), "1x5x4x4", {0: 4})
     # A bit of the first mask leaves the start of the third dimension open.
-    assert operand_box(strided.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends) == (
-        *((0, 1), (5, 9)),
-        *((4, 5), (0, 4)),
-    )
+    assert needed(strided.reads[0], "0-1 1-3 2-3 0-4", "1x16x8x4") == "0-1 5-9 4-5 0-4"
     fewer = sliced("STRIDED_SLICE", (0, 5), ((1, 16), (1, 1)), "1x11x8x4", {})
     assert fewer.axes == (0, 1, 2, 3)
-    assert operand_box(fewer.reads[0].windows, ((0, 1), (1, 3), (2, 3), (0, 4)), ends)[1] == (6, 8)
+    assert needed(fewer.reads[0], "0-1 1-3 2-3 0-4", "1x16x8x4") == "0-1 6-8 2-3 0-4"
     last = sliced("STRIDED_SLICE", (0, -1, 0, 0), (ends, (1, 1, 1, 1)), "1x8x4", {4: 2})
     assert not last.axes
     assert not sliced("SLICE", (), ((1, 5, 4, 4),), "1x5x4x4", None).axes
@@ -182,9 +173,10 @@ def test_pieces_of_a_slice_read_by_its_starts_and_steps_or_all_where_these_are_n
 def lstm(main, steps, width, cells):
     """Time first, four gates, no peepholes and no projection."""
     x = main.input((steps, 2, width), name="x")
-    gates = [main.tensor((cells, width), data=1) for _ in range(4)]
-    recurrent = [main.tensor((cells, cells), data=1) for _ in range(4)]
-    biases = [main.tensor((cells,), data=1) for _ in range(4)]
+    gates, recurrent, biases = (
+        [main.tensor((cells, *widths), data=1) for _ in range(4)]
+        for widths in ((width,), (cells,), ())
+    )
     states = [
         main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")
     ]
@@ -206,14 +198,12 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
 
 def test_a_second_input_of_a_recurrent_cell_has_products_of_its_own():
     model, main = started()
-    weights = [[main.tensor((7, width), data=1) for width in (10, 7, 5)] for _ in "fb"]
-    biases = [main.tensor((7,), data=1) for _ in "fb"]
-    states = [main.tensor((2, 7), variable=True) for _ in "fb"]
-    operands = [main.input((2, 6, 10), name="x")]
-    for (inner, recurrent, _), *own in zip(weights, biases, states, strict=True):
-        operands += [inner, recurrent, *own]
-    operands += [main.input((2, 6, 5)), weights[0][2], weights[1][2]]
-    main.outputs = [main.out("BIDIRECTIONAL_SEQUENCE_RNN", operands, (2, 6, 7))]
+    operands = [main.input("2x6x10", name="x")]
+    for _ in "fb":
+        operands += [main.tensor(shape, data=1) for shape in ("7x10", "7x7", "7")]
+        operands.append(main.tensor("2x7", variable=True))
+    operands += [main.input("2x6x5"), *(main.tensor("7x5", data=1) for _ in "fb")]
+    main.last("BIDIRECTIONAL_SEQUENCE_RNN", operands, "2x6x7")
     assert graph_of(model).ops[0].macs == 2 * 6 * 2 * 7 * (10 + 7 + 5)
 
 
@@ -223,7 +213,7 @@ def test_views_and_constants_cost_nothing():
     half = main.tensor("2x1x1x2", "float16", 1, name="half")
     weight = main.out("DEQUANTIZE", [half], "2x1x1x2", name="weight")
     y = main.out("CONV_2D", [x, weight, -1], "1x4x4x2", {0: SAME, 1: 1, 2: 1}, name="y")
-    main.outputs = [main.out("RESHAPE", [y, main.ints(1, 32)], "1x32", {}, name="z")]
+    main.last("RESHAPE", [y, main.ints(1, 32)], "1x32", {}, name="z")
     graph = graph_of(model)
     assert classes(graph) == "view product view"
     assert graph.tensors["z"].alias_of == "y"
@@ -234,12 +224,12 @@ def test_views_and_constants_cost_nothing():
 def test_bodies_of_control_flow_are_counted_and_their_weights_read():
     model, main = started()
     condition, x = main.input("1", "bool", name="c"), main.input("1x8", name="x")
-    main.outputs = [main.out("IF", [condition, x], "1x8", {0: 1, 1: 2})]
+    main.last("IF", [condition, x], "1x8", {0: 1, 1: 2})
     for kind in ("RELU", "TANH"):
         body = model.subgraph()
         inner = body.input("1x8")
         first = body.out("MUL", [inner, body.tensor("1x8", data=1, name="scale")], "1x8", {0: 0})
-        body.outputs = [body.out(kind, [first], "1x8")]
+        body.last(kind, [first], "1x8")
     graph = graph_of(model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
@@ -261,7 +251,7 @@ def test_a_branch_that_is_always_run_stands_for_its_condition(value, kind):
     for last in ("RELU", "TANH"):
         body = model.subgraph()
         first = body.out("MUL", [body.input("1x8"), body.tensor("1x8", data=2)], "1x8", {0: 0})
-        body.outputs = [body.out(last, [first], "1x8")]
+        body.last(last, [first], "1x8")
     graph = graph_of(model)
     assert [op.kind for op in graph.ops] == ["ADD", "MUL", kind, "MUL", kind]
     assert graph.bytes_of(TensorKind.WEIGHT) == 64
@@ -273,7 +263,7 @@ def test_a_branch_that_does_not_fit_its_condition_stays(given):
     model, main = started()
     x, condition = main.input("1x8"), main.tensor("1", "bool", data=1)
     operands = [condition, *[x] * given] if given else []
-    main.outputs = [main.out("IF", operands, "1x8", {0: 1, 1: 1})]
+    main.last("IF", operands, "1x8", {0: 1, 1: 1})
     body = model.subgraph()
     inner = [body.input("1x8") for _ in range(3 - given)]
     body.outputs = inner[:1]
@@ -289,7 +279,7 @@ def test_an_operator_that_is_not_known_is_planned_with_its_bytes():
 def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower():
     model, main = started()
     x = main.input("1x16", "int8", name="x", scale=(0.1,))
-    main.outputs = [main.out("DEQUANTIZE", [x], "1x16", name="y")]
+    main.last("DEQUANTIZE", [x], "1x16", name="y")
     graph = graph_of(model, precision="fp16")
     assert (graph.tensors["x"].bytes, graph.tensors["y"].bytes) == (16, 32)
     assert graph.ops[0].op_class is OpClass.ELEMENTWISE
@@ -393,7 +383,7 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
     model = plain()
     main = model.subgraphs[0]
     lost = main.tensor("1x8", name="lost")
-    main.outputs = [main.out("TANH", [lost])]
+    main.last("TANH", [lost])
     graph = graph_of(model)
     assert graph.notes == (
         "tensor 'lost' is read and nothing writes it: it is planned as a constant",
@@ -412,14 +402,14 @@ def test_sizes_that_a_network_computes_cost_nothing():
     batch = main.out("STRIDED_SLICE", [shape, *ends], "", {4: 1}, dtype="int32")
     sizes = main.out("PACK", [batch, main.ints(32)], "2", None, dtype="int32")
     flat = main.out("RESHAPE", [x, sizes], "1x32", {})
-    main.outputs = [main.out("RELU", [flat])]
+    main.last("RELU", [flat])
     assert classes(graph_of(model)) == "shape shape shape view elementwise"
 
 
 def test_handles_of_variables_cost_nothing():
     model, main = started()
     handle = main.out("VAR_HANDLE", [], "1", {0: "", 1: "state"}, dtype="resource")
-    main.outputs = [main.out("READ_VARIABLE", [handle], "1x8", {})]
+    main.last("READ_VARIABLE", [handle], "1x8", {})
     graph = graph_of(model)
     assert classes(graph) == "shape movement"
     assert not graph.unknown_ops
@@ -457,10 +447,10 @@ def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):
     model = plain()
     other = model.subgraph()
     c, x = other.input("1", "bool"), other.input("1x8")
-    other.outputs = [other.out("IF", [c, x], "1x8", {0: 1, 1: 1})]
+    other.last("IF", [c, x], "1x8", {0: 1, 1: 1})
     main = model.subgraphs[0]
     condition = main.input("1", "bool")
-    main.outputs = [main.out("IF", [condition, 0], "1x8", {0: 1, 1: 1})]
+    main.last("IF", [condition, 0], "1x8", {0: 1, 1: 1})
     assert "subgraph 1 runs itself" in refused(tmp_path, model, exported)
 
 
@@ -482,16 +472,13 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
         ((2**30, 2**10), "TFLM counts below 2^31"),
         ((2**31 - 1,) * 3, "TFLM counts below 2^31"),
         ((-1, 4), "negative dimension"),
+        ((2**28,), "the arena would take 2147483648 bytes"),
     ):
         model, main = started()
-        main.outputs = [main.out("RELU", [main.input(shape)], shape)]
+        main.last("RELU", [main.input(shape)])
         assert words in refused(tmp_path, model, exported)
-    assert "2^62 bytes or more" in refused(
-        tmp_path, one_operator("RELU", "x".join([str(2**31 - 1)] * 3), "", "1", None)
-    )
-    model, main = started()
-    main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
-    assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, exported)
+    huge = one_operator("RELU", "x".join([str(2**31 - 1)] * 3), "", "1", None)
+    assert "2^62 bytes or more" in refused(tmp_path, huge)
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
@@ -540,12 +527,7 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
         inner.subgraphs[0].tensor("1")
     old = inner.bytes()
     position = next(iter(parse_model(old).root.tables(2))).position
-    fields = {
-        0: Number("I", 3),
-        1: [{3: i(19)}],
-        2: [Existing(position)] * 20_000,
-        4: [{}],
-    }
+    fields = {0: Number("I", 3), 1: [{3: i(19)}], 2: [Existing(position)] * 20_000, 4: [{}]}
     assert "points to the same bytes from too many places" in refused(
         tmp_path, write_before(old, fields, IDENTIFIER)
     )
@@ -554,7 +536,7 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
 def test_long_and_strange_names_stay_on_one_line():
     model, main = started()
     x = main.input("1x4", name="a\nb\x00" + "c" * 100_000)
-    main.outputs = [main.out("CUSTOM:two\nlines", [x], "1x4")]
+    main.last("CUSTOM:two\nlines", [x], "1x4")
     graph = graph_of(model)
     assert "\n" not in graph.inputs[0]
     assert len(graph.inputs[0]) < 5000
@@ -572,7 +554,7 @@ def refusal(use, path):
 
 def test_operands_that_are_missing_are_named_or_cost_the_cut(tmp_path):
     shape = "1x4x4x2"
-    assert graph_of(one_operator("PAD", shape, "", shape, {})).ops[0].axes == ()
+    assert op_of("PAD", shape, "", shape, {}).axes == ()
     text = refused(tmp_path, one_operator("CONV_2D", shape, "", shape, CONV))
     assert "(CONV_2D): operand 1 is missing: the file is damaged" in text
 
@@ -603,11 +585,7 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path):
                 data[at], data[other] = data[other], data[at]
         path = tmp_path / "fuzz.tflite"
         path.write_bytes(data)
-        for use in (
-            load,
-            lambda name: lifetimes(parse_model(Path(name).read_bytes())),
-            exported,
-        ):
+        for use in (load, lambda name: lifetimes(parse_model(name.read_bytes())), exported):
             complaint = refusal(use, path)
             read += not complaint
             refusals += bool(complaint)
@@ -620,22 +598,11 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
     from loadmaster.integrations.tflite.flatbuffer_writer import write_before
     from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
 
-    table = {
-        0: b(7),
-        1: Number("Q", 2**40),
-        2: "name",
-        5: Numbers("q", (1, -2)),
-        9: i(-5),
-        10: [{3: b(1)}],
-    }
+    table = {0: b(7), 1: Number("Q", 2**40), 2: "name", 5: Numbers("q", (1, -2)), 9: i(-5)}
+    table[10] = [{3: b(1)}]
     root = Flatbuffer(write_before(b"old", table, b"TEST")).root
-    assert (
-        root.number(0, "b"),
-        root.number(1, "Q"),
-        root.text(2),
-        root.numbers(5, "q"),
-        root.number(9),
-    ) == (7, 2**40, "name", (1, -2), -5)
+    numbers = root.number(0, "b"), root.number(1, "Q"), root.numbers(5, "q"), root.number(9)
+    assert (numbers, root.text(2)) == ((7, 2**40, (1, -2), -5), "name")
     assert [inner.number(3, "b") for inner in root.tables(10)] == [1]
     assert root.at(4) is None
     assert (root.at(1) or 1) % 8 == 0
@@ -657,7 +624,7 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
 def test_a_shape_that_the_converter_left_open_is_worked_out(kind, weights, options, shape):
     model = one_operator(kind, "1x8x9x16", weights, "", options)
     main = model.subgraphs[0]
-    main.outputs = [main.out("ABS", main.outputs, (), name="z")]
+    main.last("ABS", main.outputs, (), name="z")
     graph = graph_of(model)
     assert graph.tensors["y"].shape == graph.tensors["z"].shape == sizes(shape)
     assert graph.ops[0].writes[0].bytes == 4 * np.prod(sizes(shape))
@@ -679,15 +646,10 @@ def test_a_shape_that_is_not_to_be_known_is_named(kind, shape, weights, options,
 
 
 def test_a_bias_may_have_as_many_dimensions_as_the_result():
-    found = []
-    for shape in ("8", "1x1x1x8"):
-        model, net = started()
-        value, weights = net.input("1x4x4x2"), net.tensor("8x3x3x2", data=1)
-        operands = [value, weights, net.tensor(shape, data=0)]
-        net.outputs.append(net.out("CONV_2D", operands, "1x4x2x8", CONV))
-        (op,) = graph_of(model).ops
-        found.append((op.macs, op.axes))
-    assert found[0] == found[1]
+    few, many = (
+        op_of("CONV_2D", "1x4x4x2", f"8x3x3x2 {bias}", "1x4x2x8", CONV) for bias in ("8", "1x1x1x8")
+    )
+    assert (few.macs, few.axes) == (many.macs, many.axes)
 
 
 @pytest.mark.parametrize("kind", ["CONV_2D", "MAX_POOL_2D", "DEPTH_TO_SPACE"])

@@ -63,8 +63,7 @@ def test_tensors_beside_each_other_in_a_storage_are_no_windows_of_each_other():
 
 def test_enlargements_by_other_than_whole_factors_have_no_windows():
     """Though the result is a whole multiple: torch rounds by the factor that is given."""
-    module = Parts(lambda own, x: nn.functional.interpolate(own.conv(x), scale_factor=3.05))
-    module.conv = nn.Conv2d(8, 8, 1)
+    module = Parts(lambda own, x: nn.functional.interpolate(x * 2, scale_factor=3.05))
     graph = lm.load((module, torch.zeros(1, 8, 18, 18)))
     (op,) = [op for op in graph.ops if "upsample" in op.kind]
     assert graph.tensors[op.writes[0].tensor].shape == (1, 8, 54, 54)
@@ -194,19 +193,19 @@ def test_a_transposed_convolution_needs_the_rows_whose_taps_reach_a_range(option
             assert high - low <= max(needed, default=low) - min(needed, default=low) + 2
 
 
-class Joined(nn.Module):
+def joined(own, x):
     """Concatenations that convolutions read."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 6, 3, padding=1)
-        self.three, self.four = nn.Conv2d(10, 8, 3, padding=1), nn.Conv2d(18, 4, 3)
-
-    def forward(self, x):
-        y = torch.cat((self.one(x), torch.relu(self.two(x))), 1)
-        return self.four(torch.cat((y, torch.relu(self.three(y))), 1))
+    y = torch.cat((own.one(x), torch.relu(own.two(x))), 1)
+    return own.four(torch.cat((y, torch.relu(own.three(y))), 1))
 
 
 def test_concatenations_are_read_through_as_those_of_onnx_are():
-    plan = verified([lm.load((Joined(), torch.zeros(1, 8, 12, 12)))], npu(2, 9_000))
+    module = Parts(
+        joined,
+        one=nn.Conv2d(8, 4, 1),
+        two=nn.Conv2d(8, 6, 3, padding=1),
+        three=nn.Conv2d(10, 8, 3, padding=1),
+        four=nn.Conv2d(18, 4, 3),
+    )
+    plan = verified([lm.load((module, torch.zeros(1, 8, 12, 12)))], npu(2, 9_000))
     assert {job.kind for job in plan.jobs} == {"convolution"}

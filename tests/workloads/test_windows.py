@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
-from tests.support.onnx_builder import constant, info, model, node, operator, sizes
+from tests.support.onnx_builder import constants, info, model, node, operator, sizes
+from tests.support.tables import cases
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
 from loadmaster.workloads.frontends.frontend import LoadOptions
@@ -29,15 +30,15 @@ from loadmaster.workloads.window import (
 )
 
 
-def model_of(kind, shapes, constants, attributes, opset=17):
-    """One operator whose operands are inputs of the network, or constants."""
-    names = [f"x{i}" for i in range(len(shapes) + len(constants))]
-    free = [name for i, name in enumerate(names) if i not in constants]
+def model_of(kind, shapes, known, attributes, opset=17):
+    """One operator whose operands are inputs of the network, or known."""
+    names = [f"x{i}" for i in range(len(shapes) + len(known))]
+    free = [name for i, name in enumerate(names) if i not in known]
     return model(
         [node(kind, names, "y", **attributes)],
         dict(zip(free, shapes, strict=True)),
         "y",
-        [constant(names[i], array, array.dtype) for i, array in constants.items()],
+        constants(**{names[i]: array for i, array in known.items()}),
         opset,
         ir_version=9,
     )
@@ -45,6 +46,11 @@ def model_of(kind, shapes, constants, attributes, opset=17):
 
 def graph_of(proto):
     return built(walk_network(proto, LoadOptions()), "one", "test")
+
+
+def rows_read(op, first, last, extent):
+    """Which rows of its first operand a few rows of the result of a resize need."""
+    return op.reads[0].windows[2].of(((0, 1), (0, 2), (first, last), (0, 3)), extent)
 
 
 def spoiled(proto, name, position):
@@ -78,13 +84,16 @@ def case(line):
     is before a constant."""
     text, *operands = line.lstrip("~").split()
     kind, attributes = operator(text)
-    constants = {
-        i: np.array(json.loads(each[1:]), np.int64)
-        for i, each in enumerate(operands)
-        if each[0] == "="
-    }
+    known = {i: np.array(json.loads(each[1:])) for i, each in enumerate(operands) if each[0] == "="}
     shapes = [sizes(each) for each in operands if each[0] != "="]
-    return kind, shapes, constants, attributes, line[0] != "~"
+    return kind, shapes, known, attributes, line[0] != "~"
+
+
+def op_of(line, opset=17):
+    """The operator of a case."""
+    kind, *given, _ = case(line)
+    (op,) = graph_of(model_of(kind, *given, opset)).ops
+    return op
 
 
 # The reference leaves out the last channel of LRN's neighbourhood, which the standard counts.
@@ -140,8 +149,7 @@ LATER_CASES = """
     ~RotaryEmbedding 2x3x4x6 2x4x3 2x4x3
     ~RotaryEmbedding<num_heads=3> 2x4x12 2x4x2 2x4x2
 """
-LINES = [(line.strip(), 17) for line in CASES.strip().splitlines()]
-LINES += [(line.strip(), 23) for line in LATER_CASES.strip().splitlines()]
+LINES = [(*row, opset) for opset, text in ((17, CASES), (23, LATER_CASES)) for row in cases(text)]
 
 
 @pytest.mark.slow
@@ -158,26 +166,23 @@ def test_resizing_rounded_positions_up_before_opset_11_where_it_made_less(scale)
     (op,) = graph_of(model_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10)).ops
     rounded = np.ceil if scale < 1 else np.floor
     for row in range(int(9 * scale)):
-        first, last = op.reads[0].windows[2].of(((0, 1), (0, 2), (row, row + 1), (0, 3)), 9)
+        first, last = rows_read(op, row, row + 1, 9)
         assert first <= min(8, rounded(row / np.float32(scale))) < last
 
 
 def test_elements_that_a_pad_repeats_move_also_where_it_adds_as_many_as_it_removes():
-    proto = model_of("Pad", [(2, 4, 3)], {1: np.array([0, 1, 0, 2, -1, 0])}, {"mode": "edge"})
-    assert graph_of(proto).ops[0].axes == (2,)
+    assert op_of('Pad<mode="edge"> 2x4x3 =[0,1,0,2,-1,0]').axes == (2,)
 
 
 @pytest.mark.parametrize("kind", ["Conv", "AveragePool", "LpPool"])
 def test_padding_below_nothing_skips_elements_at_the_begin_in_some_runtimes(kind):
     """Windows of two elements, five apart, over nine: ONNX Runtime's pools begin with the second,
     its convolutions with the first."""
-    shapes = [(1, 1, 9), (1, 1, 2)][: 2 if kind == "Conv" else 1]
-    attributes = {"kernel_shape": [2], "strides": [5], "auto_pad": "SAME_UPPER"}
-    (op,) = graph_of(model_of(kind, shapes, {}, attributes)).ops
-    assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), 9) == (5, 8)
-    even = attributes | {"strides": [3]}
-    (op,) = graph_of(model_of(kind, [(1, 1, 6), *shapes[1:]], {}, even)).ops
-    assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), 6) == (3, 5)
+    weights = " 1x1x2" if kind == "Conv" else ""
+    for extent, stride, needed in ((9, 5, (5, 8)), (6, 3, (3, 5))):
+        attributes = f'kernel_shape=[2],strides=[{stride}],auto_pad="SAME_UPPER"'
+        op = op_of(f"{kind}<{attributes}> 1x1x{extent}{weights}")
+        assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), extent) == needed
 
 
 @pytest.mark.parametrize("unknown", ["axes", "steps"])
@@ -189,7 +194,7 @@ def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
         [node("Slice", ["x", "starts", "ends", "axes", "steps"], "t"), node("Relu", "t", "y")],
         "float[8,8] x",
         "y",
-        [constant(name, numbers) for name, numbers in operands.items()],
+        constants(**operands),
         17,
         value_info="float[4,8] t",
     )
@@ -218,7 +223,7 @@ def test_statistics_of_a_batch_take_all_of_it(results, wanted):
 
 
 def test_one_number_normalises_a_batch_without_channels():
-    (op,) = graph_of(model_of("BatchNormalization", [(4,), *[(1,)] * 4], {}, {})).ops
+    op = op_of("BatchNormalization 4 1 1 1 1")
     assert op.axes == (0,)
     assert {read.tensor for read in op.reads if any(w.axis >= 0 for w in read.windows)} == {"x0"}
 
@@ -250,10 +255,7 @@ def check_ranges(kind, proto, exact):
             continue
         extent = graph.tensors[read.tensor].shape
         # For every element of the operand, the results that it spoils.
-        reach = {
-            position: spoiled(proto, read.tensor, position)
-            for position in itertools.product(*map(range, extent))
-        }
+        reach = {position: spoiled(proto, read.tensor, position) for position in np.ndindex(extent)}
         for axis in op.axes:
             step = op.steps[axis] if op.steps else 1
             for first in range(0, shape[axis], step):
@@ -267,20 +269,17 @@ def check_ranges(kind, proto, exact):
                 assert all(inside(needed, position) for position in used), (axis, first)
                 # At the edge some taps of a kernel meet padding only.
                 if exact and used and not (kind.startswith("Conv") and read.tensor != "x0"):
-                    tight = tuple(
-                        (min(p[d] for p in used), max(p[d] for p in used) + 1)
-                        for d in range(len(extent))
-                    )
+                    tight = tuple((min(at), max(at) + 1) for at in zip(*used, strict=True))
                     assert needed == tight, (axis, first)
 
 
-def resized(before, scale, after, attributes):
-    """A case that resizes rows, by a scale or to a size."""
+def resized(before, scale, after, attributes, opset=17):
+    """A model that resizes rows, by a scale or to a size."""
     none = np.zeros(0, np.float32)
     given = {1: none, 2: none, 3: np.array([1, 2, after, 3])}
     if scale is not None:
         given = {1: none, 2: np.array([1, 1, scale, 1], np.float32)}
-    return "Resize", [(1, 2, before, 3)], given, attributes
+    return model_of("Resize", [(1, 2, before, 3)], given, attributes, opset)
 
 
 @pytest.mark.slow
@@ -294,22 +293,19 @@ def resized(before, scale, after, attributes):
     [(4, 2.0, None), (9, 0.3, None), (12, None, 3), (5, None, 8), (6, None, 1)],
 )
 def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, before, scale, after):
-    for rounding in (
-        ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-        if mode == "nearest"
-        else ("floor",)
-    ):
+    others = ("round_prefer_floor", "round_prefer_ceil", "ceil") if mode == "nearest" else ()
+    for rounding in ("floor", *others):
         attributes = {
             "mode": mode,
             "coordinate_transformation_mode": coordinates,
             "nearest_mode": rounding,
         }
+        proto = resized(before, scale, after, attributes)
         if coordinates == "align_corners" and scale == 0.3:
             # Which corners these are depends on who evaluates it.
-            (op,) = graph_of(model_of(*resized(before, scale, after, attributes))).ops
-            assert not op.axes
-            continue
-        check_ranges("Resize", model_of(*resized(before, scale, after, attributes)), False)
+            assert not graph_of(proto).ops[0].axes
+        else:
+            check_ranges("Resize", proto, False)
 
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil"])
@@ -317,12 +313,11 @@ def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, befo
 def test_a_resized_range_holds_what_is_nearest_in_floating_point(before, scale, rounding):
     """In float32, 3 / 0.6 is 5, though the number nearest to 0.6 is larger than it."""
     attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
-    graph = graph_of(model_of(*resized(before, scale, None, attributes)))
-    (window,) = {op.reads[0].windows[2] for op in graph.ops}
-    after = graph.tensors[graph.outputs[0]].shape[2]
+    graph = graph_of(resized(before, scale, None, attributes))
+    after = graph.tensors["y"].shape[2]
     positions = getattr(np, rounding)(np.arange(after, dtype=np.float32) / np.float32(scale))
     for row, position in enumerate(np.minimum(positions, before - 1)):
-        first, last = window.of(((0, 1), (0, 2), (row, row + 1), (0, 3)), before)
+        first, last = rows_read(graph.ops[0], row, row + 1, before)
         assert first <= position < last
 
 
@@ -331,65 +326,59 @@ def test_a_resized_range_is_as_long_as_its_neighbours_reach():
     and by lines between neighbours at most three."""
     copied = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     for attributes, most in ((copied, 1), ({"mode": "nearest"}, 3), ({"mode": "linear"}, 3)):
-        graph = graph_of(model_of(*resized(8, 2.0, None, attributes)))
-        (op,) = graph.ops
-        lengths = {
-            op.reads[0].windows[2].of(((0, 1), (0, 2), (first, first + 2), (0, 3)), 8)
-            for first in range(0, 16, 2)
-        }
-        assert max(last - first for first, last in lengths) == most
+        (op,) = graph_of(resized(8, 2.0, None, attributes)).ops
+        found = [rows_read(op, first, first + 2, 8) for first in range(0, 16, 2)]
+        assert max(last - first for first, last in found) == most
 
 
 def test_a_resized_range_has_a_margin_where_positions_are_rounded():
     """In runtimes: on long dimensions."""
     attributes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}
-    (op,) = graph_of(model_of(*resized(8192, None, 3633, attributes))).ops
-    first, last = op.reads[0].windows[2].of(((0, 1), (0, 2), (2430, 2431), (0, 3)), 8192)
+    (op,) = graph_of(resized(8192, None, 3633, attributes)).ops
+    first, last = rows_read(op, 2430, 2431, 8192)
     assert first <= 5479
     assert last > 5480
 
 
 def test_a_resize_whose_sizes_are_fractions_is_not_cut():
     attributes = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "ceil"}
-    (op,) = graph_of(model_of(*resized(29, 0.25, None, attributes), opset=19)).ops
+    (op,) = graph_of(resized(29, 0.25, None, attributes, 19)).ops
     assert not op.axes
 
 
 def test_a_result_as_long_as_the_operand_at_another_scale_needs_all_of_it():
     """Some runtimes copy it, by the standard rows move."""
     attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    (op,) = graph_of(model_of(*resized(6, 1.05, None, attributes))).ops
+    (op,) = graph_of(resized(6, 1.05, None, attributes)).ops
     assert not op.axes
 
 
 @pytest.mark.parametrize(
-    ("kind", "shapes", "attributes", "opset", "windows"),
+    ("line", "opset", "operand", "windows"),
     [
-        ("ConvInteger", [(1, 2, 4, 4), (4, 2, 2, 2), (1,), (1,)], {}, 17, {3: (ALL,)}),
-        ("GroupNormalization", [(2, 4, 2), (1,), (1,)], {"num_groups": 2}, 18, {1: (ALL,)}),
-        ("Add", [(2, 3, 4, 3), (3,)], {"axis": 1, "broadcast": 1}, 6, {1: ()}),
-        ("PRelu", [(2, 3, 4, 3), (3,)], {}, 6, {1: ()}),
+        ("ConvInteger 1x2x4x4 4x2x2x2 1 1", 17, "x3", (ALL,)),
+        ("GroupNormalization<num_groups=2> 2x4x2 1 1", 18, "x1", (ALL,)),
+        ("Add<axis=1,broadcast=1> 2x3x4x3 3", 6, "x1", ()),
+        ("PRelu 2x3x4x3 3", 6, "x1", ()),
     ],
 )
 def test_operands_of_other_extents_than_the_dimension_are_needed_by_every_piece(
-    kind, shapes, attributes, opset, windows
+    line, opset, operand, windows
 ):
+    kind, shapes, _, attributes, _ = case(line)
     dtype = "uint8" if kind == "ConvInteger" else "float"
     inputs = {f"x{i}": f"{dtype}{list(shape)}" for i, shape in enumerate(shapes)}
     described = ", ".join(f"{text} {name}" for name, text in inputs.items())
     operators = [node(kind, list(inputs), "y", **attributes)]
     (op,) = graph_of(model(operators, described, "y", opset=opset)).ops
-    found = {read.tensor: read.windows for read in op.reads}
-    assert {i: found[f"x{i}"] for i in windows} == windows
+    assert {read.tensor: read.windows for read in op.reads}[operand] == windows
 
 
 @pytest.mark.parametrize(("opset", "axes"), [(11, (0,)), (13, (0, 2))])
 def test_softmax_takes_all_dimensions_from_its_axis_on_before_opset_13(opset, axes):
     """Against sums over the numbers that each definition normalises together; the reference
     evaluator knows the later one only."""
-    graph = graph_of(model_of("Softmax", [(2, 3, 4)], {}, {"axis": 1}, opset))
-    (op,) = graph.ops
-    assert op.axes == axes
+    assert op_of("Softmax<axis=1> 2x3x4", opset).axes == axes
     together = np.arange(24).reshape(2, 3, 4)
     together = together // 12 if opset < 13 else together // 12 * 4 + together % 4
     for axis in range(3):

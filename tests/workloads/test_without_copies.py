@@ -6,7 +6,7 @@ import pytest
 from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, constants, graph_of, int8_graph, node
+from tests.support.onnx_builder import constants, graph_of, int8_graph, node
 from tests.support.random_networks import random_network
 
 import loadmaster as lm
@@ -91,8 +91,8 @@ def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(read
         node(reader, ["both", *more], ["d", *(["e"] if reader == "TopK" else [])], "read"),
         "[last] y = Neg(d)",
     ]
-    sizes = constant("k", [4, 4] if reader == "Reshape" else [2])
-    graph = graph_of(nodes, "float[2,3] a, float[2,5] c", "y", [sizes])
+    sizes = constants(k=[4, 4] if reader == "Reshape" else [2])
+    graph = graph_of(nodes, "float[2,3] a, float[2,5] c", "y", sizes)
     assert ("join" not in kinds(graph)) == left_out
 
 

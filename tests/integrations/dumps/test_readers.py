@@ -96,10 +96,8 @@ def xla_files(folder, values, lives):
     path.write_text(
         f"BufferAssignment:\n{parameter}allocation 1: size 640, preallocated-temp:\n{values}"
     )
-    sequence, peak = (
-        "  InstructionSequence:\n    0:p\n",
-        "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n",
-    )
+    sequence = "  InstructionSequence:\n    0:p\n"
+    peak = "  Live ranges at 3 (peak):\n    p{}: 64 bytes\n"
     (folder / "m-live-range.txt").write_text(
         f"HloLiveRange (max 9):\n{sequence}  BufferLiveRange:\n    p{{}}:0-9\n{lives}{peak}"
     )
@@ -154,10 +152,7 @@ def test_what_loops_of_xla_hand_on_keeps_its_address(mark, tmp_path):
 
 
 def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path):
-    values = (
-        " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128):"
-        " f32[64]\n"
-    )
+    values = " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128): f32[64]\n"
     (arena,) = read("xla", xla_files(tmp_path, values, "    a{}:1-3\n    b{}:3-5\n"))
     found = compare(arena)
     assert [violation.rule for violation in found.violations] == ["overlap"]

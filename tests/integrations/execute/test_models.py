@@ -37,6 +37,11 @@ def planned(path, **options):
     return lm.plan([lm.load(path, **options)], npu(2, 4096), effort=SEPARATE)
 
 
+def ran(path):
+    """What comes of running a plan of a file."""
+    return run_plan(planned(path), [str(path)])
+
+
 def made(tmp_path, *parts):
     """The plan of a model of these parts, and what comes of running it."""
     path = save(tmp_path, model(*parts))
@@ -250,18 +255,13 @@ def test_a_product_that_quantises_all_of_an_operand_is_not_cut_along_its_rows(tm
     path = save(tmp_path, model([product, "z = Abs(y)"], "float[8,64] x", "z", weights))
     product, _ = lm.load(path).ops
     assert product.axes == (1,)
-    plan = planned(path)
-    assert run_plan(plan, [str(path)]).violations == ()
+    assert ran(path).violations == ()
 
 
 def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
     """They have a tolerance, and are not numbers in the same places."""
     monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")
-    nodes = """
-        l = Log(x)
-        y = Cast<to=16>(l)
-        z = Cast<to=19>(l)
-    """
+    nodes = "l = Log(x); y = Cast<to=16>(l); z = Cast<to=19>(l)"
     _, found = made(tmp_path, nodes, "float[8,16] x", "y, z")
     assert found.violations == ()
     assert all(each.tolerance > 0 for each in found.outputs)
@@ -269,11 +269,7 @@ def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("then", "result"),
-    [
-        ("QuantizeLinear(y, s, n)", "int8"),
-        ("Greater(y, s)", "bool"),
-        ("Cast<to=1>(y)", "float32"),
-    ],
+    [("QuantizeLinear(y, s, n)", "int8"), ("Greater(y, s)", "bool"), ("Cast<to=1>(y)", "float32")],
 )
 def test_rounding_of_narrow_sums_is_no_fault_whatever_follows(tmp_path, then, result):
     """Float16 elements whose sum is rounded in another order are quantised, compared or widened."""
@@ -298,18 +294,12 @@ def test_rounding_of_narrow_sums_is_no_fault_whatever_follows(tmp_path, then, re
 def test_the_evaluator_of_the_onnx_package_keeps_the_types_of_results(tmp_path, monkeypatch):
     """It computes Adam in float64."""
     monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")
-    adam = helper.make_node(
-        "Adam",
-        ["r", "t", "x", "g", "v", "h"],
-        ["x2", "v2", "h2"],
-        "step",
-        domain="ai.onnx.preview.training",
-    )
+    adam = "[step] x2, v2, h2 = ai.onnx.preview.training.Adam(r, t, x, g, v, h)"
     inputs = "float r, int64 t, float[2] x, float[2] g, float[2] v, float[2] h"
-    proto = model([adam], inputs, "x2, v2, h2")
+    proto = model(adam, inputs, "x2, v2, h2")
     proto.opset_import.append(helper.make_opsetid("ai.onnx.preview.training", 1))
     path = save(tmp_path, proto)
-    assert run_plan(planned(path), [str(path)]).violations == ()
+    assert ran(path).violations == ()
 
 
 def test_a_transposed_convolution_of_a_told_size_in_pieces(tmp_path):
@@ -322,40 +312,36 @@ def test_a_transposed_convolution_of_a_told_size_in_pieces(tmp_path):
 def test_strings_are_refused(tmp_path):
     path = save(tmp_path, model("y = StringConcat(x, x)", "string[4] x", "y"))
     with pytest.raises(ModelError, match="tensor 'x' holds strings: only numbers can be run"):
-        run_plan(planned(path), [str(path)])
+        ran(path)
+
+
+def sparse(name):
+    """Two ones on the diagonal of a matrix."""
+    ones = numpy_helper.from_array(np.ones(2, dtype=np.float32), name)
+    return helper.make_sparse_tensor(ones, numpy_helper.from_array(np.array([0, 9]), "at"), [8, 8])
 
 
 def test_sparse_initialisers_are_refused(tmp_path):
-    sparse = model("y = MatMul(x, w)", "float[4,8] x, float[8,8] w", "y")
-    weight = helper.make_sparse_tensor(
-        numpy_helper.from_array(np.ones(2, dtype=np.float32), "w"),
-        numpy_helper.from_array(np.array([0, 9]), "at"),
-        [8, 8],
-    )
-    sparse.graph.sparse_initializer.append(weight)
-    del sparse.graph.input[1:]
-    path = save(tmp_path, sparse)
+    proto = model("y = MatMul(x, w)", "float[4,8] x, float[8,8] w", "y")
+    proto.graph.sparse_initializer.append(sparse("w"))
+    del proto.graph.input[1:]
+    path = save(tmp_path, proto)
     with pytest.raises(ModelError, match="sparse initialisers cannot be run: make them dense"):
-        run_plan(planned(path), [str(path)])
+        ran(path)
 
 
 def test_sparse_constants_are_refused(tmp_path):
-    ones = numpy_helper.from_array(np.ones(2, dtype=np.float32), "w")
-    at = numpy_helper.from_array(np.array([0, 9]), "at")
-    sparse = model("y = MatMul(x, w)", "float[4,8] x", "y", [weight("w", 8, 8)])
-    del sparse.graph.initializer[:]
-    value = helper.make_sparse_tensor(ones, at, [8, 8])
-    sparse.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=value))
-    path = save(tmp_path, sparse)
+    constant = helper.make_node("Constant", [], ["w"], sparse_value=sparse("w"))
+    path = save(tmp_path, model([constant, "y = MatMul(x, w)"], "float[4,8] x", "y"))
     with pytest.raises(ModelError, match="'w' is sparse: make it dense to run it"):
-        run_plan(planned(path), [str(path)])
+        ran(path)
 
 
 def test_a_result_whose_size_is_not_the_planned_one_is_named(tmp_path):
     """How many elements there are depends on values, and the file notes a number."""
     nodes = "i = NonZero(x); y = Neg(i)"
     path = save(tmp_path, model(nodes, "float[4,8] x", "y", value_info="int64[2,9] i"))
-    found = run_plan(planned(path), [str(path)])
+    found = ran(path)
     assert "'y' has 64 elements, and is planned as [2, 9]" in found.violations[0].message
 
 
@@ -364,7 +350,7 @@ def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_pa
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None
     )
     path = small(tmp_path, kind="Softmax")
-    found = run_plan(planned(path), [str(path)])
+    found = ran(path)
     assert (found.runtime, found.violations) == ("onnx.reference", ())
 
 
@@ -407,7 +393,7 @@ def test_an_operator_with_another_result_every_time_is_named(tmp_path):
         if refusal:
             assert refusal in refused(ModelError, planned(path), path)
         else:
-            assert run_plan(planned(path), [str(path)]).violations == ()
+            assert ran(path).violations == ()
 
 
 def test_a_branch_that_an_input_chooses_is_named(tmp_path):
@@ -449,7 +435,7 @@ def test_a_file_of_weights_may_go_on_behind_them(tmp_path):
     path.write_bytes(whole.SerializeToString())
     with (tmp_path / "weights").open("ab") as file:
         file.write(bytes(5000))
-    found = run_plan(planned(path), [str(path)])
+    found = ran(path)
     assert (found.drawn, found.violations) == (0, ())
 
 

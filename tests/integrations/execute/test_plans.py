@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.planning.test_against import moved_ranges, with_box, with_one
 from tests.support.efforts import SEPARATE, verified
-from tests.support.lowered import parts_of, planned
+from tests.support.lowered import cuts_by, planned
 from tests.support.networks import npu, staged_machine
 from tests.support.random_networks import (
     LAYERS,
@@ -25,7 +25,6 @@ from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE
-from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -33,20 +32,13 @@ def in_random_pieces(graphs, target, seed):
     """A plan of operators that are whole, or in pieces of random dimensions, for one or two
     mini-batches."""
     generator = np.random.default_rng(seed)
-    cuts = []
-    for graph in graphs:
-        forms = parts_of(graph).forms
-        cuts.append(
-            Cuts(
-                [
-                    WHOLE if form is None or generator.random() < 0.3 else grid_of(form, generator)
-                    for form in forms
-                ]
-            )
-        )
-    return planned(
-        lm.lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target
-    )
+
+    def cut(form):
+        return WHOLE if generator.random() < 0.3 else grid_of(form, generator)
+
+    cuts = [cuts_by(graph, cut) for graph in graphs]
+    batches = int(generator.integers(1, 3))
+    return planned(lm.lower(graphs, target, cuts=cuts, mini_batches=batches), target)
 
 
 @pytest.mark.slow

@@ -79,11 +79,9 @@ def executed(program, weights, inputs, out):
 
 @pytest.mark.parametrize("opset", [13, 17])
 def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset, tmp_path):
-    source, planned, inputs = (
-        network(tmp_path, opset=opset),
-        tmp_path / "out" / "planned.vmfb",
-        tmp_path / "x.npy",
-    )
+    source = network(tmp_path, opset=opset)
+    planned = tmp_path / "out" / "planned.vmfb"
+    inputs = tmp_path / "x.npy"
     shown = printed("export", "iree", source, "--out", planned)
     conforms("export-iree", shown)
     assert shown["files"][-1] == str(planned)

@@ -8,12 +8,7 @@ from tests.support.tflite_random import random_model
 from tests.support.tflm import inputs_for, outputs_of, same_outputs
 
 from loadmaster.integrations.tflite import interpreter
-from loadmaster.integrations.tflite.arena import (
-    TensorArena,
-    _growth,
-    arena_problem,
-    plan_arena,
-)
+from loadmaster.integrations.tflite.arena import TensorArena, _growth, arena_problem, plan_arena
 from loadmaster.integrations.tflite.export import check_file, export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
 from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
@@ -79,13 +74,8 @@ def hold(seeds, kernels=frozenset()):
 
 
 @pytest.mark.slow
-def test_plans_of_a_few_random_models_hold():
-    assert hold(range(12))[0] > 0
-
-
-@pytest.mark.slow
 def test_plans_of_many_random_models_hold():
-    smaller, scratch = hold(range(12, 112))
+    smaller, scratch = hold(range(112))
     assert smaller > 15
     assert scratch > 50
 
@@ -121,21 +111,10 @@ def fragmented_model():
     filtered = main.out("SVDF", [narrow, features, times, bias, state], "1x8", {0: 1, 1: 0})
     late = dense(long, 400)
     last = dense(late, 32)
-    main.outputs = [main.out("ADD", [filtered, last], "1x8", {0: 0})]
-    offsets = [-1] * len(main.tensors)
-    places = {
-        first: 384,
-        wide: 400,
-        narrow: 0,
-        long: 432,
-        filtered: 400,
-        late: 0,
-        last: 432,
-        main.outputs[0]: 464,
-    }
-    for tensor, offset in places.items():
-        offsets[tensor] = offset
-    return model.bytes(), offsets
+    main.last("ADD", [filtered, last], "1x8", {0: 0})
+    tensors = first, wide, narrow, long, filtered, late, last, *main.outputs
+    places = dict(zip(tensors, (384, 400, 0, 432, 400, 0, 432, 464), strict=True))
+    return model.bytes(), [places.get(tensor, -1) for tensor in range(len(main.tensors))]
 
 
 def test_scratch_makes_a_plan_grow_that_does_not_know_it_and_not_one_that_does():
@@ -160,13 +139,10 @@ def test_a_plan_without_scratch_grows_by_no_more_than_was_said():
     files = [random_model(seed).bytes() for seed in range(300, 320)] + [fragmented_model()[0]]
     plans = [planned(data, UNKNOWN) for data in files]
     measured = heads([*files, *(file for _, file in plans)])
-    grown = [
-        after - before for before, after in zip(measured, measured[len(files) :], strict=False)
-    ]
-    assert all(more <= plan.growth for more, (plan, _) in zip(grown, plans, strict=True))
-    assert all(
-        after >= plan.head for after, (plan, _) in zip(measured[len(files) :], plans, strict=True)
-    )
+    before, after = measured[: len(files)], measured[len(files) :]
+    for (plan, _), old, new in zip(plans, before, after, strict=True):
+        assert new - old <= plan.growth
+        assert new >= plan.head
 
 
 def test_the_growth_that_is_said_is_that_of_the_worst_operator():
@@ -195,19 +171,19 @@ def in_place_models():
             source = main.out("SQUARE", [source], shape)
         operands, target, options = [source], shape, None
         if kind in BINARY:
-            operands, options = (
-                [source, main.tensor(shape, "float32", np.linspace(0.5, 2, 105))],
-                {0: 0} if kind in ("ADD", "MUL", "SUB") else None,
-            )
+            operands.append(main.tensor(shape, "float32", np.linspace(0.5, 2, 105)))
+            options = {0: 0} if kind in ("ADD", "MUL", "SUB") else None
         if kind == "PRELU":
             operands.append(main.tensor("1x1x3", "float32", [0.1, 0.2, -0.3]))
         if kind == "RESHAPE":
-            operands, target = [source, main.ints(7, 15)], (7, 15)
+            operands.append(main.ints(7, 15))
+            target = 7, 15
         if kind == "EXPAND_DIMS":
-            operands, target = [source, main.ints(0)], (1, *shape)
+            operands.append(main.ints(0))
+            target = 1, *shape
         if kind == "SQUEEZE":
             target = shape[1:]
-        main.outputs = [main.out(kind, operands, target, options, dtype=dtype, **more)]
+        main.last(kind, operands, target, options, dtype=dtype, **more)
         made[kind] = model.bytes()
     return made
 
@@ -218,7 +194,7 @@ def test_no_kernel_in_place_changes_the_width_of_elements():
     narrow = main.out("RELU", [main.input("1x4", "int8")], dtype="int8")
     wide = main.tensor("1x4")
     main.op("DEQUANTIZE", [narrow], [wide])
-    main.outputs = [main.out("TANH", [wide])]
+    main.last("TANH", [wide])
     parsed = parse_model(model.bytes())
     kernels = frozenset(("RELU", "DEQUANTIZE", "TANH"))
     assert list(in_place_pairs(parsed, lifetimes(parsed), kernels)) == [(0, 1), (2, 3)]
@@ -236,9 +212,9 @@ def test_nothing_is_broadcast_to_the_shared_place():
     """The smaller operand of a broadcast sum is left where it is."""
     model, main = started()
     row, image = main.input("1x1x1x4"), main.input("1x3x3x4")
-    main.outputs = [main.out("ADD", [row, image], "1x3x3x4", {0: 0})]
-    found = lifetimes(parse_model(model.bytes()))
-    assert list(in_place_pairs(parse_model(model.bytes()), found, frozenset(("ADD",)))) == [(1, 2)]
+    main.last("ADD", [row, image], "1x3x3x4", {0: 0})
+    parsed = parse_model(model.bytes())
+    assert list(in_place_pairs(parsed, lifetimes(parsed), frozenset(("ADD",)))) == [(1, 2)]
 
 
 def test_an_output_that_the_last_operator_reads_is_not_overwritten():

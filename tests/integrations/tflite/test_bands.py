@@ -48,8 +48,12 @@ def planned(data, chosen):
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
+def chain_of(data):
+    return RowChain(parse_model(data))
+
+
 def aligned_bands(data):
-    search = BandSearch(RowChain(parse_model(data)))
+    search = BandSearch(chain_of(data))
     return [bands for edges in search.edges for edge in edges for bands in edge.bands]
 
 
@@ -104,8 +108,7 @@ def test_random_networks_in_random_bands_give_the_same_bits(part):
 
 @pytest.mark.slow
 def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes():
-    model = parse_model(FIXTURE.read_bytes())
-    choices = list(BandSearch(RowChain(model)).choices())
+    choices = list(BandSearch(chain_of(FIXTURE.read_bytes())).choices())
     assert len(choices) > 5
     for one, two in itertools.pairwise(choices):
         assert (two.load, -two.work) <= (one.load - 1, -one.work)
@@ -136,7 +139,7 @@ def test_bands_whose_tail_takes_more_than_they_save_are_left_out(tmp_path, align
     for seed in (0, 1, 3, 9):
         path = tmp_path / f"{seed}.tflite"
         path.write_bytes(convolutional(seed))
-        whole, *bands = BandSearch(RowChain(parse_model(path.read_bytes())), alignment).choices()
+        whole, *bands = BandSearch(chain_of(path.read_bytes()), alignment).choices()
         assert bands[-1].load < whole.load
         front = front_of(path.read_bytes(), alignment)
         plan = export_model(path, alignment=alignment)
@@ -212,7 +215,7 @@ def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
 @pytest.mark.slow
 def test_bands_are_as_high_as_one_another_and_cover_the_result():
     for seed in range(40):
-        chain = RowChain(parse_model(convolutional(seed)))
+        chain = chain_of(convolutional(seed))
         for region in chain.regions():
             for count in counts(chain.rows(region.result)):
                 for bands in chain.bands(region, count):
@@ -269,8 +272,8 @@ def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     value = net.pad(net.conv(net.input("1x16x4x4"), 8), (1, 1), (1, 1))
     options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
     operands = [value, net.tensor("1x3x3x8", data=1), net.tensor("8", data=1)]
-    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, "1x8x2x8", options))
-    chain = RowChain(parse_model(model.bytes()))
+    net.last("DEPTHWISE_CONV_2D", operands, "1x8x2x8", options)
+    chain = chain_of(model.bytes())
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
     assert (plain.height, cut.height) == (6, 5)
@@ -297,7 +300,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     found = least_order(main)
 
     def load(order):
-        return max(BandSearch(RowChain(parse_model(in_order(parse_model(old), order, {})))).load)
+        return max(BandSearch(chain_of(in_order(parse_model(old), order, {}))).load)
 
     valid = [
         (*order, 6)
@@ -322,7 +325,7 @@ def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
         net.out("TILE", [value, net.ints(1, 1, 1, n + 1)], (1, 4, 4, 4 * n + 4)) for n in range(80)
     ]
     means = list(map(net.mean, grown))
-    net.outputs.append(net.out("CONCATENATION", means, "1x1x1x12960", {0: 3}))
+    net.last("CONCATENATION", means, "1x1x1x12960", {0: 3})
     main = parse_model(model.bytes())
     assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(RowChain(main)).load)
 
@@ -336,11 +339,9 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
         weights = net.tensor("4x3x3x4", "int8", values, scale=(0.01,) * 4)
         bias = net.tensor("4", "int32", 0, scale=(0.001,) * 4)
         options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
-        net.outputs.append(
-            net.out("CONV_2D", [padded, weights, bias], "1x6x6x4", options, **scaled)
-        )
+        net.last("CONV_2D", [padded, weights, bias], "1x6x6x4", options, **scaled)
         old = model.bytes()
-        folds = RowChain(parse_model(old)).folds()
+        folds = chain_of(old).folds()
         assert len(folds) == folded
         if folds:
             new = in_order(parse_model(old), range(2), folds)
@@ -355,8 +356,8 @@ def test_images_of_a_type_that_tflm_cannot_slice_are_in_no_region():
     model, net = started()
     value = net.out("QUANTIZE", [net.input("1x16x4x4", "uint8")], dtype="int8")
     value = net.out("RELU", [value], dtype="int8")
-    net.outputs.append(net.out("QUANTIZE", [value], dtype="uint8"))
-    chain = RowChain(parse_model(model.bytes()))
+    net.last("QUANTIZE", [value], dtype="uint8")
+    chain = chain_of(model.bytes())
     assert [(each.first, each.last) for each in chain.regions()] == [(1, 2)]
 
 
@@ -371,8 +372,8 @@ def test_what_nothing_reads_is_in_no_region():
     model, net = started()
     value = net.input("1x16x4x4")
     net.pad(net.conv(value, 4, taps=3), (1, 1))
-    net.outputs.append(net.out("RELU", [value]))
-    chain = RowChain(parse_model(model.bytes()))
+    net.last("RELU", [value])
+    chain = chain_of(model.bytes())
     regions = {(each.first, each.last) for each in chain.regions()}
     assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
     assert aligned_bands(model.bytes())
@@ -401,9 +402,7 @@ def test_two_pads_before_a_convolution_run_in_bands(tmp_path):
     operands = [value, net.tensor("4x3x3x8", data=1), net.tensor("4", data=0)]
     value = net.out("CONV_2D", operands, "1x18x16x4", {0: 1, 1: 1, 2: 1, 4: 1, 5: 1})
     net.outputs.append(net.conv(value, 2))
-    path = tmp_path / "pads.tflite"
-    path.write_bytes(model.bytes())
-    found = shrink_model(path, extra_work=0.05)
+    found = shrink_model(model.save(tmp_path), extra_work=0.05)
     assert found.plan.head < found.plan.head_before
     assert same_outputs(model.bytes(), found.data)
 
@@ -441,7 +440,7 @@ CONV, POOL = {0: 0, 1: 1, 2: 1, 4: 1, 5: 1}, {0: 0, 1: 1, 2: 1, 3: 3, 4: 3}
 )
 def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, options):
     data = one_operator(kind, "1x16x4x4", operands, shape, options).bytes()
-    assert not list(RowChain(parse_model(data)).regions())
+    assert not list(chain_of(data).regions())
     assert [choice.bands for choice in front_of(data).choices] == [()]
 
 
@@ -451,11 +450,11 @@ def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
     value, unmade = net.input("1x4x4x4"), net.tensor("1x4x4x4")
     large = [net.conv(net.out("ADD", [value, unmade], "1x4x4x4", {0: 0}), n) for n in (16, 12)]
     means = list(map(net.mean, large))
-    net.outputs.append(net.out("ADD", means, "1x1x1x1", {0: 0}))
+    net.last("ADD", means, "1x1x1x1", {0: 0})
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
-    new = parse_model(in_order(main, found.operators, {}))
-    assert found.load == max(BandSearch(RowChain(new)).load)
+    new = in_order(main, found.operators, {})
+    assert found.load == max(BandSearch(chain_of(new)).load)
     assert len(front_of(model.bytes()).variants) == 2
 
 
@@ -466,4 +465,4 @@ def test_an_input_that_nothing_reads_is_not_kept():
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     assert found.load == load
-    assert max(BandSearch(RowChain(parse_model(in_order(main, found.operators, {})))).load) == load
+    assert max(BandSearch(chain_of(in_order(main, found.operators, {}))).load) == load

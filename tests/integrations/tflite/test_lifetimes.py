@@ -67,7 +67,7 @@ def body(model, kind):
     subgraph = model.subgraph()
     source = subgraph.input("1x16", name=f"{kind} in")
     middle = subgraph.out(kind, [source], name=f"{kind} middle")
-    subgraph.outputs = [subgraph.out("NEG", [middle], name=f"{kind} out")]
+    subgraph.last("NEG", [middle], name=f"{kind} out")
 
 
 def shared_bodies():
@@ -107,7 +107,7 @@ def chain_of_branches(seed):
         shape = inner.ints(1, 2, 16)
         rows = inner.out("RESHAPE", [pair, shape], "1x2x16", {})
         axis = inner.ints(1)
-        inner.outputs = [inner.out("MEAN", [rows, axis], "1x16", {0: 0})]
+        inner.last("MEAN", [rows, axis], "1x16", {0: 0})
     return model.bytes()
 
 
@@ -159,6 +159,5 @@ def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     arena = TensorArena(found, UNKNOWN)
     plan = plan_arena(arena, arena_problem(arena))
     assert (plan.head, plan.head_before, plan.growth, plan.status) == (0, 0, 0, "optimal")
-    assert planned_offsets(parse_model(with_plan(parsed, plan_entries(found, plan.offsets)))) == (
-        -1,
-    )
+    file = with_plan(parsed, plan_entries(found, plan.offsets))
+    assert planned_offsets(parse_model(file)) == (-1,)

@@ -80,7 +80,7 @@ def with_planned_variable(result=-1):
     state = main.tensor("1x128", variable=True)
     value = main.out("TANH", [source])
     filtered = main.out("SVDF", [value, *weights, state], (1, 8), {0: 1, 1: 0})
-    main.outputs = [main.out("TANH", [filtered])]
+    main.last("TANH", [filtered])
     offsets = [512, -1, -1, -1, 0, result, 1024, 1056]
     model.note("OfflineMemoryAllocation", plan_bytes(offsets))
     return model.bytes()
@@ -152,22 +152,15 @@ def filters():
     rng = np.random.default_rng(0)
     value = main.input("1x96", "int8", scale=(0.1,))
     for width, features in ((96, 64), *[(64, 64)] * 7):
-        weights = main.tensor(
-            (features, width), "int8", rng.integers(-9, 9, (features, width)), scale=(0.1,)
-        )
-        times = main.tensor(
-            (features, 8), "int16", rng.integers(-9, 9, (features, 8)), scale=(0.1,)
+        weights, times = (
+            main.tensor(shape, dtype, rng.integers(-9, 9, shape), scale=(0.1,))
+            for shape, dtype in (((features, width), "int8"), ((features, 8), "int16"))
         )
         bias = main.tensor((features,), "int32", 0, scale=(0.01,))
         state = main.tensor((1, features * 8), "int16", variable=True, scale=(0.1,))
-        value = main.out(
-            "SVDF",
-            [value, weights, times, bias, state],
-            (1, features),
-            {0: 1, 1: 1},
-            dtype="int8",
-            scale=(0.1,),
-        )
+        operands = [value, weights, times, bias, state]
+        more = {"dtype": "int8", "scale": (0.1,)}
+        value = main.out("SVDF", operands, (1, features), {0: 1, 1: 1}, **more)
     main.outputs = [value]
     return model.bytes()
 
@@ -222,14 +215,14 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
 
 def test_a_file_without_a_byte_to_place_is_written_as_it_is(tmp_path):
     model, main = started()
-    main.outputs = [main.out("RELU", [main.input((1, 0, 4, 2))])]
+    main.last("RELU", [main.input("1x0x4x2")])
     exported = export_model(saved(tmp_path, model.bytes()))
     assert (exported.plan.head_before, exported.plan.head) == (0, 0)
 
 
 def test_the_model_and_its_plan_in_c_are_not_one_file(tmp_path):
     model, main = started()
-    main.outputs = [main.out("RELU", [main.input((1, 2, 4, 2))])]
+    main.last("RELU", [main.input("1x2x4x2")])
     exported = export_model(saved(tmp_path, model.bytes()))
     out = tmp_path / "out.tflite"
     other = tmp_path / "folder" / ".." / out.name

@@ -39,10 +39,6 @@ def _tensors(text):
     return [one.abs() if positive else one for positive, one in given]
 
 
-def _scores():
-    return torch.randn(ROWS, CLASSES)
-
-
 def close(one, other, within=CLOSE):
     return (one - other).norm() <= within * other.norm()
 
@@ -51,10 +47,6 @@ def _classes():
     classes = torch.randint(CLASSES, (ROWS,))
     classes[3] = -100
     return classes
-
-
-def _table():
-    return torch.randn(500, 32), torch.randint(500, (4, 16))
 
 
 def _layer_norm_backward(g, x, m, s, w):
@@ -106,13 +98,13 @@ def test_blocks_of_kernels_that_compute_each_element_alone_are_exact(name, room,
 def test_blocks_may_differ_in_the_last_bit_where_the_ends_of_vectors_are_computed_otherwise(
     function, tmp_path
 ):
-    scores = _scores()
+    (scores,) = _tensors(SCORES)
     (made,), _ = in_blocks(function, [scores], 8 << 10, tmp_path)
     assert close(made, function(scores))
 
 
 def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
-    table, indices = _table()
+    (table, scores), indices = _tensors(f"500x32 {SCORES}"), torch.randint(500, (4, 16))
     cases = [
         (lambda t, i: aten.embedding(t, i), [table, indices], (1,)),
         (
@@ -120,11 +112,11 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
             [torch.randn(4, 16, 32), indices],
             (0, 1),
         ),
-        (lambda x, c: aten.nll_loss_forward(x, c, None, 1, -100), [_scores(), _classes()], (1,)),
-        (lambda x, c: aten.nll_loss_forward(x, c, None, 2, -100), [_scores(), _classes()], (1,)),
+        (lambda x, c: aten.nll_loss_forward(x, c, None, 1, -100), [scores, _classes()], (1,)),
+        (lambda x, c: aten.nll_loss_forward(x, c, None, 2, -100), [scores, _classes()], (1,)),
         (
             lambda g, x, c, n: aten.nll_loss_backward(g, x, c, None, 1, -100, n),
-            [torch.tensor(1.5), _scores(), _classes(), torch.tensor(23.0)],
+            [torch.tensor(1.5), scores, _classes(), torch.tensor(23.0)],
             (0, 2, 3),
         ),
     ]
@@ -133,10 +125,9 @@ def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
         assert same(made, whole(function, inputs))
     with pytest.raises(IndexError, match="out of range in self"):
         blocks.picked_rows(3, MagicMock(), (), table, indices + len(table))
+    wrong = torch.full((ROWS,), CLASSES)
     with pytest.raises(IndexError, match=f"Target {CLASSES} is out of bounds"):
-        blocks.picked_scores(
-            3, MagicMock(), (), _scores(), torch.full((ROWS,), CLASSES), None, 1, -100
-        )
+        blocks.picked_scores(3, MagicMock(), (), scores, wrong, None, 1, -100)
 
 
 @pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])
@@ -348,12 +339,7 @@ CASES = {
         8,
         1,
     ),
-    "layer norm's gradients": (
-        _layer_norm_backward,
-        "4x30x64 4x30x64 4x30x1 +4x30x1 64",
-        40,
-        0,
-    ),
+    "layer norm's gradients": (_layer_norm_backward, "4x30x64 4x30x64 4x30x1 +4x30x1 64", 40, 0),
     "layer norm's gradients of one sample": (
         _layer_norm_backward,
         "1x120x64 1x120x64 1x120x1 +1x120x1 64",

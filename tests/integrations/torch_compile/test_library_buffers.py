@@ -16,12 +16,8 @@ SMALL = 1 << 20
 @pytest.fixture
 def layer():
     torch.manual_seed(0)
-    module, x = (
-        torch.nn.Sequential(
-            torch.nn.Linear(1024, 768), torch.nn.GELU(), torch.nn.Linear(768, 1024)
-        ),
-        torch.rand(400, 1024),
-    )
+    layers = torch.nn.Linear(1024, 768), torch.nn.GELU(), torch.nn.Linear(768, 1024)
+    module, x = torch.nn.Sequential(*layers), torch.rand(400, 1024)
     module(x)
     if library_bytes() <= SMALL:
         pytest.skip("this build of torch has no MKL that tells what it takes")
@@ -57,10 +53,7 @@ def test_they_may_be_freed_while_other_threads_multiply(layer):
         while not over.is_set():
             free_library_buffers()
 
-    freeing, multiplying = (
-        threading.Thread(target=free),
-        [threading.Thread(target=multiply) for _ in range(2)],
-    )
+    freeing, *multiplying = (threading.Thread(target=run) for run in (free, multiply, multiply))
     for thread in (freeing, *multiplying):
         thread.start()
     for thread in multiplying:

@@ -45,10 +45,7 @@ def trained(module, inputs, call):
     return clones([*losses, *module.parameters()])
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["llama", *by_night("gpt2", "diffusion", "bert", "vit", "t5")],
-)
+@pytest.mark.parametrize("name", ["llama", *by_night("gpt2", "diffusion", "bert", "vit", "t5")])
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)
     plain = copy.deepcopy(module)

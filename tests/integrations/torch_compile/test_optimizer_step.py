@@ -105,7 +105,7 @@ def offloaded_gradients(loop):
 def test_momentum_that_is_switched_on_later_has_its_state():
     def run(loop):
         for number in range(4):
-            loop.optimizer.param_groups[0]["momentum"] = 0.9 if number > 1 else 0.0
+            loop.optimizer.param_groups[0]["momentum"] = 0.9 * (number > 1)
             loop.step(number)
 
     both(run, lambda p: torch.optim.SGD(p, lr=0.1))
@@ -152,17 +152,16 @@ def test_state_that_has_room_at_first_and_none_later():
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_an_optimizer_that_needs_whole_tensors_works_and_is_named(name):
     def run(loop):
+        def again():
+            loop.optimizer.zero_grad()
+            loss = loop.call(tokens(number))
+            loss.backward()
+            return loss
+
         for number in range(3):
             if name == "adafactor":
                 loop.step(number)
             else:
-
-                def again(number=number):
-                    loop.optimizer.zero_grad()
-                    loss = loop.call(tokens(number))
-                    loss.backward()
-                    return loss
-
                 loop.note(loop.optimizer.step(again))
 
     loop = both(run, WHOLE[name])
@@ -434,13 +433,8 @@ def test_without_room_for_its_state_an_optimizer_makes_the_whole_step_itself(mon
 def test_what_the_caller_gave_is_updated_in_its_own_groups():
     def make(parameters):
         parameters = list(parameters)
-        return torch.optim.AdamW(
-            [
-                {"params": parameters[:2], "weight_decay": 0.0},
-                {"params": parameters[2:], "lr": 0.1},
-            ],
-            lr=0.01,
-        )
+        first = {"params": parameters[:2], "weight_decay": 0.0}
+        return torch.optim.AdamW([first, {"params": parameters[2:], "lr": 0.1}], lr=0.01)
 
     def run(loop):
         for number in range(3):

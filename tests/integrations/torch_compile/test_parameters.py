@@ -74,6 +74,18 @@ def compiled(module, make=None, **options):
     return twin, optimizer, with_plan(twin, optimizer=optimizer, **options)
 
 
+def equal(run, module, make, **options):
+    """Run the same with unmoved graphs and with a plan: what is returned of them, if anything,
+    parameters and state are the same. What ran the plan, with its module and optimizer."""
+    seen = []
+    for kind, own in ((unmoved, {}), (compiled, options)):
+        made = twin, optimizer, _ = kind(module, make, **own)
+        told = run(*made) or ()
+        seen.append([*told, *twin.parameters(), *state_of(twin, optimizer)])
+    assert same(*seen)
+    return made
+
+
 def agree(call, module, step):
     return torch.equal(call(tokens(step)), module(tokens(step)))
 
@@ -117,18 +129,15 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
 )
 def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, change):
     torch.manual_seed(0)
-    module = Tied()
 
     def changing(one, optimizer, call):
         # RAdam has other temporaries from the sixth step on, too.
         first = steps(one, optimizer, call)
         optimizer.param_groups[0].update(change)
-        return first + steps(one, optimizer, call, 4) + state_of(one, optimizer)
+        return first + steps(one, optimizer, call, 4)
 
-    right = changing(*unmoved(module, make))
-    planned = compiled(module, make, fast_memory=0.45)
-    assert same(changing(*planned), right)
-    assert (model_of(planned[2]).plans[0].times.unforeseen > 0) == (make is torch.optim.RAdam)
+    _, _, call = equal(changing, Tied(), make, fast_memory=0.45)
+    assert (model_of(call).plans[0].times.unforeseen > 0) == (make is torch.optim.RAdam)
 
 
 def test_state_that_is_not_used_for_some_steps_is_kept():
@@ -139,25 +148,23 @@ def test_state_that_is_not_used_for_some_steps_is_kept():
             seen += steps(one, optimizer, call, 2) + state_of(one, optimizer)
         return seen
 
-    module = Tied()
-    right = changing(*unmoved(module, OPTIMIZERS["momentum"]))
-    assert same(changing(*compiled(module, OPTIMIZERS["momentum"], fast_memory=0.45)), right)
+    equal(changing, Tied(), OPTIMIZERS["momentum"], fast_memory=0.45)
 
 
 def test_a_backward_pass_for_other_gradients_updates_no_parameter():
     x = torch.randn(8, 192)
 
-    def run(twin, optimizer, compiler):
-        call, seen = torch.compile(twin, **compiler), []
+    def run(twin, optimizer, call):
+        seen = []
         for _ in range(3):
             given = x.clone().requires_grad_()
             seen += torch.autograd.grad(call(given).sum(), given)
             seen += torch.autograd.grad(call(given).sum(), twin[0].weight)
             call(given).sum().backward(inputs=[given])
             seen += [given.grad, fit(optimizer, call, x)]
-        return call, clones(seen)
+        return clones(seen)
 
-    beside_unmoved(linears(192, 3), OPTIMIZERS["adamw"], run, fast_memory=0.8)
+    equal(run, linears(192, 3), OPTIMIZERS["adamw"], fast_memory=0.8)
 
 
 def test_steps_that_are_skipped_are_refused():
@@ -172,7 +179,6 @@ def test_steps_that_are_skipped_are_refused():
 
 def test_updates_reach_parameters_that_another_graph_has_moved_since():
     torch.manual_seed(0)
-    module = Tied()
 
     def with_a_look(one, optimizer, call):
         seen = []
@@ -184,10 +190,9 @@ def test_updates_reach_parameters_that_another_graph_has_moved_since():
             loss.backward()
             optimizer.step()
             seen += clones([loss, *one.parameters()])
-        return seen + state_of(one, optimizer)
+        return seen
 
-    right = with_a_look(*unmoved(module, OPTIMIZERS["adamw"]))
-    assert same(with_a_look(*compiled(module, OPTIMIZERS["adamw"], fast_memory=0.6)), right)
+    equal(with_a_look, Tied(), OPTIMIZERS["adamw"], fast_memory=0.6)
 
 
 def test_an_update_whose_state_was_replaced_since_its_forward_pass_is_refused():
@@ -298,10 +303,7 @@ def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
     second.load_state_dict(saved[0])
     other.load_state_dict(saved[1])
     for step in (2, 3):
-        other.zero_grad()
-        loss = again(tokens(step))
-        loss.backward()
-        other.step()
+        loss = fit(other, again, tokens(step))
         seen += clones([loss, *second.parameters()])
     assert same(seen + state_of(second, other), right)
 
@@ -316,10 +318,8 @@ def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_a
     assert not same(module.parameters(), before)
     second.zero_grad()
     call(x).sum().backward()
-    with pytest.raises(
-        LoadmasterError,
-        match="by the AdamW that the option optimizer named, and this SGD is another",
-    ):
+    said = "by the AdamW that the option optimizer named, and this SGD is another"
+    with pytest.raises(LoadmasterError, match=said):
         second.step()
     fit(second, with_plan(module, optimizer=second), x)
     assert all(p.grad is None for p in module.parameters())
@@ -330,9 +330,7 @@ def test_a_parameter_of_two_graphs_is_left_to_the_optimizer():
     last = Parts(lambda own, x: x @ own.embedding.weight.t(), embedding=embedding)
     first = nn.Sequential(embedding, nn.Linear(128, 128))
     module = in_two(first, nn.Sequential(nn.Linear(128, 128), last))
-    right = plain(module, OPTIMIZERS["adamw"])
-    twin, optimizer, call = compiled(module, OPTIMIZERS["adamw"])
-    assert same(steps(twin, optimizer, call) + state_of(twin, optimizer), right)
+    twin, _, call = equal(steps, module, OPTIMIZERS["adamw"])
     model = model_of(call)
     assert len(model.plans) == 2
     assert model.updates.left == {id(twin.first[0].weight)}
@@ -348,31 +346,19 @@ class Layer(nn.Linear):
         return torch.tanh(nn.functional.linear(x, self.weight, self.bias))
 
 
-def beside_unmoved(module, make, run, **options):
-    """Run the same with unmoved graphs and with a plan, which see the same; what ran the latter."""
-    seen = []
+def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
+    x, seen = torch.randn(8, 192), []
+    module = nn.Sequential(*(Layer(192, 192) for _ in range(3)))
     for backend in (unmoved_backend(), loadmaster):
         torch._dynamo.reset()
         twin = copy.deepcopy(module)
-        optimizer = make(twin.parameters())
-        given = None if not seen else {"optimizer": optimizer, **options}
-        call, told = run(twin, optimizer, {"backend": backend, "options": given})
-        seen.append([*told, *twin.parameters(), *state_of(twin, optimizer)])
-    assert same(*seen)
-    return call
-
-
-def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
-    x = torch.randn(8, 192)
-
-    def run(twin, optimizer, compiler):
+        optimizer = OPTIMIZERS["adamw"](twin.parameters())
+        options = {"optimizer": optimizer, "fast_memory": "900 KiB"} if seen else None
         for layer in twin:
-            layer.compile(**compiler)
+            layer.compile(backend=backend, options=options)
         fit(optimizer, twin, x, steps=4)
-        return twin, []
-
-    module = nn.Sequential(*(Layer(192, 192) for _ in range(3)))
-    twin = beside_unmoved(module, OPTIMIZERS["adamw"], run, fast_memory="900 KiB")
+        seen.append([*twin.parameters(), *state_of(twin, optimizer)])
+    assert same(*seen)
     plans = [plan for layer in twin for plan in model_of(layer).plans]
     assert len(plans) == 3  # one budget for each layer
     assert all(len(plan.updates) == 2 for plan in plans)
@@ -381,15 +367,15 @@ def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
 def test_one_layer_and_evaluations_between_steps():
     x = torch.randn(8, 192)
 
-    def run(twin, optimizer, compiler):
-        call, told = torch.compile(twin, **compiler), []
+    def run(twin, optimizer, call):
+        told = []
         for _ in range(5):
             fit(optimizer, call, x)
             with torch.no_grad():
                 told.append(call(x).clone())
-        return call, told
+        return told
 
-    call = beside_unmoved(nn.Linear(192, 192), OPTIMIZERS["momentum"], run)
+    _, _, call = equal(run, nn.Linear(192, 192), OPTIMIZERS["momentum"])
     training, _ = model_of(call).plans
     assert [update.count for update in training.updates.values()] == [5, 5]
 
@@ -453,9 +439,8 @@ def test_a_refusal_names_the_smallest_budget_that_works():
     module = Tied(1)
     _, _, call = compiled(module, fast_memory="1 KiB")
     with torch.no_grad():
-        with pytest.raises(
-            BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once"
-        ) as refused:
+        said = r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once"
+        with pytest.raises(BudgetError, match=said) as refused:
             call(tokens(0))
         least = int(str(refused.value).split("works for this graph is ")[1].split(" bytes")[0])
         for budget, works in ((least, True), (int(least * 0.97), False)):
@@ -499,11 +484,9 @@ def test_changes_between_the_passes_are_kept(what):
                         state["exp_avg"].zero_()
             loss.backward()
             optimizer.step()
-        return clones(twin.parameters()) + state_of(twin, optimizer)
 
-    options = {"fast_memory": 0.75, "refine_after": 0}
     make = partial(torch.optim.Adam, lr=0.01)
-    assert same(trained(*compiled(module, make, **options)), trained(*unmoved(module, make)))
+    equal(trained, module, make, fast_memory=0.75, refine_after=0)
 
 
 @pytest.mark.parametrize("storage", ["shared", "flat"])
@@ -519,10 +502,8 @@ def test_parameters_without_a_storage_of_their_own_are_left_to_the_optimizer(sto
             for parameter, part in zip(twin.parameters(), parts, strict=True):
                 parameter.data = part.view_as(parameter)
         fit(optimizer, call, x, steps=3)
-        return clones(twin.parameters())
 
-    make = OPTIMIZERS["momentum"]
-    assert same(trained(*compiled(module, make, fast_memory=0.9)), trained(*unmoved(module, make)))
+    equal(trained, module, OPTIMIZERS["momentum"], fast_memory=0.9)
 
 
 def test_modules_that_are_made_in_inference_mode_move():

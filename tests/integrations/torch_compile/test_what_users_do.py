@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from tests.support.compiled import clones, fit, same, stack, with_plan
-from tests.support.modules import linears
+from tests.support.modules import Parts, linears
 from torch import nn
 
 from loadmaster.core.errors import LoadmasterError
@@ -164,10 +164,8 @@ def test_parameters_that_become_parts_of_one_storage(loop):
 def test_a_parameter_that_is_resized_between_its_passes_is_an_error(loop):
     out = loop.call(loop.x)
     loop.module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)
-    with pytest.raises(
-        LoadmasterError,
-        match="its memory was replaced between a forward pass and its backward pass",
-    ):
+    said = "its memory was replaced between a forward pass and its backward pass"
+    with pytest.raises(LoadmasterError, match=said):
         out.square().mean().backward()
     loop.module[2].weight.data = loop.plain[2].weight.detach().clone()
     assert loop.step()
@@ -208,27 +206,18 @@ def test_training_in_bfloat16_where_autocast_says_so(loop):
     assert loop.offloaded > 0
 
 
-class Averaged(nn.Module):
-    """A module that replaces one of its buffers in each step."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = linears(256, 6)
-        self.register_buffer("mean", torch.zeros(256, 256))
-
-    def forward(self, x):
-        self.mean = self.mean + x.T @ x
-        return self.layers(x) @ self.mean.detach()
+def averaged(own, x):
+    """One of the module's buffers is replaced in each step."""
+    own.mean = own.mean + x.T @ x
+    return own.layers(x) @ own.mean.detach()
 
 
 def test_a_buffer_that_is_replaced_is_planned_for_as_if_it_stayed(monkeypatch):
     made, make = [], compiled_model.PlannedGraph._make_plan
     monkeypatch.setattr(
-        compiled_model.PlannedGraph,
-        "_make_plan",
-        lambda self: [made.append(self), make(self)],
+        compiled_model.PlannedGraph, "_make_plan", lambda self: [made.append(self), make(self)]
     )
-    module = Averaged()
+    module = Parts(averaged, layers=linears(256, 6), mean=nn.Buffer(torch.zeros(256, 256)))
     call = with_plan(module, 0.8)
     for _ in range(12):
         module.zero_grad()
