@@ -62,7 +62,10 @@ def without_skip(report):
         path, line, reason = report.longrepr
         if not may_be_skipped(reason):
             report.outcome = "failed"
-            report.longrepr = f"{path}:{line}: {reason}: with LOADMASTER_REQUIRE=1 nothing that can be installed may be missing"
+            report.longrepr = (
+                f"{path}:{line}: {reason}: with LOADMASTER_REQUIRE=1 nothing that can be installed"
+                " may be missing"
+            )
     return report
 
 

@@ -26,8 +26,8 @@ LIMITS = {
     "mapping": (19_493, 32, 37),
     "planning": (81_947, 51, 52),
     "report": (31_897, 27, 21),
-    "integrations": (97_983, 63, 89),
-    "cli": (15_241, 19, 6),
+    "integrations": (97_977, 63, 89),
+    "cli": (15_232, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
@@ -309,7 +309,8 @@ def test_modules_import_from_where_things_are():
                 names = [node.attr]
             beyond = {*names} - {NATIVE, "__version__"}
             assert not beyond, (
-                f"{module} takes {sorted(beyond)} from loadmaster: import from the module that defines it"
+                f"{module} takes {sorted(beyond)} from loadmaster: import from the module that"
+                " defines it"
             )
 
 

@@ -130,7 +130,8 @@ def test_arenas_of_one_name_are_chosen_by_number(tmp_path):
 def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     dump = tmp_path / "log.txt"
     dump.write_text(
-        "(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32, first_used=1, last_used=2\n"
+        "(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32,"
+        " first_used=1, last_used=2\n"
     )
     done = run("allocate --from tflm-log", dump)
     assert done.returncode == 1

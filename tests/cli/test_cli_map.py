@@ -105,7 +105,10 @@ def test_dependencies_are_kept_when_asked_for(folder):
 
 
 def test_networks_that_come_again_report_latencies_and_misses(folder):
-    options = "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20 --dependencies"
+    options = (
+        "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20"
+        " --dependencies"
+    )
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
     networks = printed("map", options, timing, cwd=folder, code=3)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [

@@ -32,8 +32,8 @@ GRAPHS = {
     "batches": lambda: [network("a", 8), network("b", 16)],
 }
 TRUSTED = {"NetworkInfo.notes", "Target.description"}
-"""Of records, what docs/plan-format.md says is taken on trust even with the networks and the machine
-at hand."""
+"""Of records, what docs/plan-format.md says is taken on trust even with the networks and the
+machine at hand."""
 CHOSEN = {
     *(f"PlannedJob.{name}" for name in ("name", "core", "start", "end", "after")),
     *(f"PlannedAllocation.{name}" for name in ("offset", "start", "end")),

@@ -190,7 +190,10 @@ BREAKS = {
     ),
     "writer that is no producer": (
         with_operand("net/fc@1", "writes", "net/y@1", tensor="net/x@0", bytes=2048),
-        "producer dataflow residence output: job 'net/fc@1' writes tensor 'net/x@0', which exists from the start",
+        (
+            "producer dataflow residence output: job 'net/fc@1' writes tensor 'net/x@0', which"
+            " exists from the start"
+        ),
     ),
     "two jobs at once": (
         streamed(
@@ -226,7 +229,10 @@ BREAKS = {
     ),
     "more in one mini-batch than in another": (
         finished(job("net/fc@0", elements=2001)),
-        "alike: network 'net': operators 'fc' has 2000 scalar operations (Conv, 8 bits) in mini-batch 1, 2001 ",
+        (
+            "alike: network 'net': operators 'fc' has 2000 scalar operations (Conv, 8 bits) in"
+            " mini-batch 1, 2001 "
+        ),
     ),
     "tensor smaller in one mini-batch": (
         streamed(
@@ -242,7 +248,10 @@ BREAKS = {
                 bytes=64,
             )
         ),
-        "alike: network 'net': tensor 'h' has 64 bytes (activation) in mini-batch 1, 4096 in mini-batch 0",
+        (
+            "alike: network 'net': tensor 'h' has 64 bytes (activation) in mini-batch 1, 4096 in"
+            " mini-batch 0"
+        ),
     ),
     "core that cannot multiply": (
         on_cores(macs_per_cycle={}),
@@ -259,7 +268,10 @@ BREAKS = {
             SUMMED,
             reads=tuple(operand for operand in JOINING.reads if operand is not JOINED),
         ),
-        f"dataflow stream tile: job '{JOINING.name}' does not read '{JOINED.tensor}', a part of what",
+        (
+            f"dataflow stream tile: job '{JOINING.name}' does not read '{JOINED.tensor}', a part"
+            " of what"
+        ),
     ),
     "output that is forgotten": (
         edit(
@@ -320,11 +332,17 @@ BREAKS = {
                 place("net/h@7", "dram", 16384, 64, 0, 40),
             )
         ),
-        "dataflow alike: tensor 'net/h@7' is said to be there from the start, but an operator writes it",
+        (
+            "dataflow alike: tensor 'net/h@7' is said to be there from the start, but an operator"
+            " writes it"
+        ),
     ),
     "result that is no activation": (
         with_tensor("net/h@0", kind="weight"),
-        "dataflow alike weight: tensor 'net/h@0' is said to be of kind weight, but job 'net/conv@0' produces it",
+        (
+            "dataflow alike weight: tensor 'net/h@0' is said to be of kind weight, but job"
+            " 'net/conv@0' produces it"
+        ),
     ),
     "input that is an activation": (
         with_tensor("aux/x", kind="activation"),
@@ -556,7 +574,10 @@ BREAKS = {
         finished(
             allocation("n/w", "hbm", plan=copied("load w", start=us(4), after=()), start=us(4))
         ),
-        "copy: the copy engine makes copy 'load x' over [0 ns, 5.00 us) and copy 'load w' over [4.00 us, 10.0 us)",
+        (
+            "copy: the copy engine makes copy 'load x' over [0 ns, 5.00 us) and copy 'load w' over"
+            " [4.00 us, 10.0 us)"
+        ),
     ),
     "copy too fast": (
         finished(edit(FAST_HOST, "transfers", named("load x"), end=us(1))),
@@ -564,7 +585,10 @@ BREAKS = {
     ),
     "link too slow": (
         main_memory(read_bandwidth=2.5e8),
-        "bandwidth curve: the link of dram is 2.29 us late with the transfer of 'net/x@0' from dram",
+        (
+            "bandwidth curve: the link of dram is 2.29 us late with the transfer of 'net/x@0' from"
+            " dram"
+        ),
     ),
     "copies beyond the link": (
         main_memory(COPYING, read_bandwidth=2e8),
@@ -625,7 +649,10 @@ BREAKS = {
     ),
     "bound of the makespan that is raised alone": (
         figure("makespan", lower_bound=us(39)),
-        "rate: the throughput is said to be at most 600000000, but in the makespan's bound it would be 307692308",
+        (
+            "rate: the throughput is said to be at most 600000000, but in the makespan's bound it"
+            " would be 307692308"
+        ),
     ),
     "lying inferences": (
         figure("inferences_per_second", value=7.0),
@@ -678,7 +705,10 @@ BREAKS = {
     ),
     "lying latency": (
         mini_batch("net", 1, latency=us(39)),
-        "latency: the latency of mini-batch 1 of network 'net' is said to be 39.0 us, but is 40.0 us",
+        (
+            "latency: the latency of mini-batch 1 of network 'net' is said to be 39.0 us, but is"
+            " 40.0 us"
+        ),
     ),
     "mini-batch that is left out": (
         replace(SHARED, mini_batches=SHARED.mini_batches[1:]),
@@ -735,7 +765,10 @@ BREAKS = {
     "last term left out": (summing(0, -1), f"chain piece: {TERMS} are"),
     "sums of other terms": (
         with_tensor(BEFORE.name, SUMMED, summed=(0, BEFORE.summed[1] + 1)),
-        f"chain: job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than those that it makes",
+        (
+            f"chain: job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than"
+            " those that it makes"
+        ),
     ),
     "sums narrower than accumulators": (
         with_tensor(BEFORE.name, SUMMED, bytes=BEFORE.bytes // 2),

@@ -45,7 +45,10 @@ def test_energy_is_no_higher_either(monkeypatch):
 
 
 def test_a_plan_for_stated_energies_holds():
-    stated = 'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1 pJ/B" }'
+    stated = (
+        'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer ='
+        ' "1 pJ/B" }'
+    )
     usual, frugal = (
         verified([network()], lm.target("edge-npu", more), cut="none") for more in ([], [stated])
     )

@@ -23,7 +23,10 @@ from loadmaster.report.sweep import sweep_page
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
+HOSTILE = (
+    "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked ="
+    " 1</script></script>\x1b[31m@name{safe}&amp;"
+)
 
 
 def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
@@ -97,7 +100,8 @@ def test_hostile_names_stay_text(driver, plan, tmp_path):
         hover_first(driver, chart)
     shown = driver.execute_script(
         in_shadow(
-            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent : e.textContent)"
+            "return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent :"
+            " e.textContent)"
         )
     )
     assert any("<script>window.hacked" in text for text in shown)

@@ -63,7 +63,10 @@ def test_same_plan_same_bytes_in_any_process(page, plan, tmp_path):
     """Again in this process, where Bokeh has counted on, and in another, where sets have another
     order."""
     assert render_page(drawn_plan(notes=plan.notes)) == page
-    code = f"import sys; from tests.support.drawn_plan import drawn_plan; drawn_plan(notes={plan.notes}).report(sys.argv[1])"
+    code = (
+        "import sys; from tests.support.drawn_plan import drawn_plan;"
+        f" drawn_plan(notes={plan.notes}).report(sys.argv[1])"
+    )
     places = [str(Path(__file__).parents[2]), *sys.path]
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)

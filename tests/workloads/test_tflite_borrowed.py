@@ -115,8 +115,8 @@ def test_an_exception_of_a_rule_tells_what_did_not_fit(monkeypatch):
 
     monkeypatch.setitem(operators._RULES, "ARG_MAX", broken)
     text = (
-        r"'ARG_MAX_0' \(ARG_MAX\): its tensors of shapes \[\(2, 3\), \(1,\), \(2,\)\] and its options"
-        r" do not fit together \(IndexError: .* or report it with the file"
+        r"'ARG_MAX_0' \(ARG_MAX\): its tensors of shapes \[\(2, 3\), \(1,\), \(2,\)\] and its"
+        r" options do not fit together \(IndexError: .* or report it with the file"
     )
     with pytest.raises(ModelError, match=text):
         indexed("ARG_MAX", (2, 3), [1], (2,), {0: 2})

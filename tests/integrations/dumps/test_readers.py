@@ -152,7 +152,10 @@ def test_what_loops_of_xla_hand_on_keeps_its_address(mark, tmp_path):
 
 
 def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path):
-    values = " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128): f32[64]\n"
+    values = (
+        " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128):"
+        " f32[64]\n"
+    )
     (arena,) = read("xla", xla_files(tmp_path, values, "    a{}:1-3\n    b{}:3-5\n"))
     found = compare(arena)
     assert [violation.rule for violation in found.violations] == ["overlap"]

@@ -96,7 +96,10 @@ def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_
     if share < 0.5:
         with pytest.raises(
             BudgetError,
-            match=r"0.05 of what a step takes \(.*\) is .*smallest budget that works for this graph is",
+            match=(
+                r"0.05 of what a step takes \(.*\) is"
+                r" .*smallest budget that works for this graph is"
+            ),
         ):
             gradients(call, module, x)
         return

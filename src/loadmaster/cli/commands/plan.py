@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -172,7 +171,7 @@ def _plan(
 ) -> None:
     """Plan, verify, write (if there is a folder) and print. Exit code 1: the plan is invalid; 3: a
     deadline is missed."""
-    from loadmaster.core.progress import deferred_interrupts
+    from loadmaster.core.progress import Stopwatch, deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.what_if import what_if
@@ -182,13 +181,12 @@ def _plan(
     with output.working(folder) as (place, progress), ExitStack() as others:
         graphs, files = load(), list[Path]()
         others.enter_context(deferred_interrupts())
-        started, started_cpu = time.perf_counter(), time.process_time()
+        watch = Stopwatch()
         limit = options["time_limit"]
         # Seconds include reading the networks.
         left = None if limit is None else max(0.0, limit - spent())
         done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
-        seconds = time.perf_counter() - started
-        cpu_seconds = time.process_time() - started_cpu
+        took = seconds, cpu_seconds = watch.read()
         changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
         progress("verifying", 0.0)
         checked = others.enter_context(run_in_fork(partial(verify, done), done))
@@ -207,7 +205,7 @@ def _plan(
     )
     output.show(
         versioned(PlanJson, found),
-        partial(plan_page, done, changes, (seconds, cpu_seconds)),
+        partial(plan_page, done, changes, took),
         files,
     )
     if violations:

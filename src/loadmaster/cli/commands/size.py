@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -70,6 +69,7 @@ def size_command(
     Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan
     12ms --energy 90mJ --out least`
     """
+    from loadmaster.core.progress import Stopwatch
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import SizeJson, size
     from loadmaster.report.sweep import size_summary
@@ -78,7 +78,7 @@ def size_command(
     limits, axis = required.limits(due["deadlines"]), parse_axis(vary)
     with output.working(out) as (place, progress):
         target, graphs = machine.read(), reading.load(models)
-        started, started_cpu = time.perf_counter(), time.process_time()
+        watch = Stopwatch()
         found = size(
             graphs,
             target,
@@ -90,12 +90,8 @@ def size_command(
             seed=seed,
             progress=progress,
         )
-        shown = versioned(
-            SizeJson,
-            found.as_json(),
-            seconds=time.perf_counter() - started,
-            cpu_seconds=time.process_time() - started_cpu,
-        )
+        seconds, cpu_seconds = watch.read()
+        shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
         if place is not None and found.plan is not None:
             found.plan.save(place.draft / "plan.json")
             if not output.no_report:

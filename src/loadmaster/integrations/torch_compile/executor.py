@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats
+from loadmaster.core.arrays import Floats, column_of
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.blocks import update_of
 from loadmaster.integrations.torch_compile.captured import (
@@ -544,7 +544,7 @@ class History:
         """Return the seconds of every call, shape (calls,): the median over measured steps, or its
         profile's if there are none."""
         if not self._used_steps:
-            return np.array([profile.seconds for profile in traced.profiles])
+            return column_of(traced.profiles, "seconds")
         return np.median([self._seconds_in(step, traced) for step in self._used_steps], axis=0)
 
     def _seconds_in(self, step: RunTimes, traced: Traced) -> Floats:
@@ -612,7 +612,7 @@ class History:
         if recent:
             ran = program.captured
             self._used_steps, self._calls = recent, ran.calls
-            self._profile_seconds = np.array([profile.seconds for profile in ran.profiles])
+            self._profile_seconds = column_of(ran.profiles, "seconds")
             self._link_of_step = partial(
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
