@@ -26,7 +26,7 @@ LIMITS = {
     "mapping": (19_493, 32, 37),
     "planning": (81_947, 51, 52),
     "report": (31_897, 27, 21),
-    "integrations": (97_977, 63, 89),
+    "integrations": (97_976, 63, 89),
     "cli": (15_232, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

@@ -543,9 +543,8 @@ class History:
     def kernel_seconds(self, traced: Traced) -> Floats:
         """Return the seconds of every call, shape (calls,): the median over measured steps, or its
         profile's if there are none."""
-        if not self._used_steps:
-            return column_of(traced.profiles, "seconds")
-        return np.median([self._seconds_in(step, traced) for step in self._used_steps], axis=0)
+        steps = [self._seconds_in(step, traced) for step in self._used_steps]
+        return np.median(steps or [column_of(traced.profiles, "seconds")], axis=0)
 
     def _seconds_in(self, step: RunTimes, traced: Traced) -> Floats:
         """Return the seconds of every call of a version of the graph, shape (calls,), in a measured
