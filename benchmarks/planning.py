@@ -51,11 +51,6 @@ COMMANDS = {
     "10,260 jobs --time-limit 2": [RESNET, "--mini-batches", "180", "--time-limit", "2"],
 }
 
-_COMPILED_ONCE = {
-    name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"
-}
-"""A user's second command does not compile the package again: 0.8 s."""
-
 
 def planned(case: str) -> tuple[float, float, float]:
     """The objective, the lower bound of the makespan, and seconds of the processor."""
@@ -75,7 +70,9 @@ def commanded(case: str) -> tuple[float, float, float]:
         command = [str(Path(sys.executable).parent / "loadmaster"), "plan", *arguments]
         command += ["--target", NPU, "--precision", "int8", "--out", folder, "--json"]
         begun, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, capture_output=True, env=_COMPILED_ONCE)
+        # A user's second command does not compile the package again, which takes 0.8 s.
+        kept = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+        subprocess.run(command, check=True, capture_output=True, env=kept)
         clock, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
         metrics = json.loads((Path(folder) / "plan.json").read_text())["metrics"]["makespan"]
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -27,7 +27,7 @@ LIMITS = {
     "planning": (81_947, 51, 52),
     "report": (31_897, 27, 21),
     "integrations": (97_976, 63, 89),
-    "cli": (15_232, 19, 6),
+    "cli": (15_234, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -271,7 +271,8 @@ def network(name, mini_batches, macs, operators, outputs, inputs=("x",)):
     return NetworkInfo(*own, notes=("a remark",), inputs=inputs)
 
 
-def plan_of(target, **records):
+def plan_of(target, networks, tensors, jobs, allocations, copies=(), notes=()):
+    """A plan whose operands stream or are copied, with the figures that follow from its records."""
     nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {}, Cost(0, 0), {}, {})
     # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte;
     # memories what they state.
@@ -290,7 +291,12 @@ def plan_of(target, **records):
         timings=(),
         byte_energy=by,
         mini_batches=(),
-        **records,
+        networks=networks,
+        tensors=tensors,
+        jobs=jobs,
+        allocations=allocations,
+        transfers=(*streams(jobs), *copies),
+        notes=notes,
     )
     return finished(plan)
 
@@ -356,15 +362,7 @@ def shared_plan():
         network("net", 2, 2000, {"conv": (("x", "w"), ("h",)), "fc": (("h",), ("y",))}, ("y",)),
         network("aux", 1, 2000, {"pool": (("x",), ("y",), (2,))}, ("y",)),
     )
-    return plan_of(
-        target,
-        networks=networks,
-        tensors=tensors,
-        jobs=jobs,
-        allocations=allocations,
-        transfers=streams(jobs),
-        notes=("fine",),
-    )
+    return plan_of(target, networks, tensors, jobs, allocations, notes=("fine",))
 
 
 def copying_plan():
@@ -416,14 +414,7 @@ def copying_plan():
     """)
     operators = {"p": (("x", "w"), ("h",)), "q": (("w",), ("y",)), "s": (("h", "y"), ("z",))}
     networks = (network("n", 1, 3000, operators, ("z",)),)
-    return plan_of(
-        target,
-        networks=networks,
-        tensors=tensors,
-        jobs=jobs,
-        allocations=allocations,
-        transfers=(*streams(jobs), *copies),
-    )
+    return plan_of(target, networks, tensors, jobs, allocations, copies)
 
 
 def long_plan(length, extra_reads=0):

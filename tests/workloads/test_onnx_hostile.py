@@ -153,7 +153,7 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
             y = Relu(x) | float[4] x | y | float[4,-1] w | tensor 'w' has a negative dimension
             [k] y = Constant() |  | y |  | operator 'k' (Constant) holds no value
             [m] y = MatMul(x, x) | float[4,5] x | y |  | \
-                operator 'm' (MatMul): its operands of shapes [4, 5] and [4, 5] do not fit together
+            operator 'm' (MatMul): its operands of shapes [4, 5] and [4, 5] do not fit together (
             [m] y = RNN<hidden_size=4>(x, w, r) | float[5,1,8] x | y | \
                 float[1,4,7] w, float[1,4,4] r | \
                 its operands differ along a dimension that they share, 8 and 7

@@ -133,7 +133,7 @@ def main() -> NoReturn:
         code = _refuse(f"{error.format_message()} (see --help)")
     except (Exception, KeyboardInterrupt) as error:
         code = _code_of_signal(error)
-        # Of a full disk, or a folder that is gone, the user has to know, not of our code.
+        # A full disk, or a folder that is gone, needs a message and no traceback.
         if not code and isinstance(error, OSError):
             code = _refuse(str(error))
         if not code:

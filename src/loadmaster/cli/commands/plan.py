@@ -186,7 +186,7 @@ def _plan(
         # Seconds include reading the networks.
         left = None if limit is None else max(0.0, limit - spent())
         done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
-        took = seconds, cpu_seconds = watch.read()
+        seconds, cpu_seconds = watch.read()
         changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
         progress("verifying", 0.0)
         checked = others.enter_context(run_in_fork(partial(verify, done), done))
@@ -205,7 +205,7 @@ def _plan(
     )
     output.show(
         versioned(PlanJson, found),
-        partial(plan_page, done, changes, took),
+        partial(plan_page, done, changes, (seconds, cpu_seconds)),
         files,
     )
     if violations:
