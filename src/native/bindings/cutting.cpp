@@ -73,13 +73,9 @@ class CutProblem {
             view(stream_), copied, view(given_), view(room_)};
     }
 
-    nb::object improve(std::int64_t most) const {
-        std::vector<std::int64_t> option;
-        {
-            nb::gil_scoped_release release;
-            option = cutting::improve(network_, most);
-        }
-        return to_numpy(std::move(option));
+    std::vector<std::vector<std::int64_t>> improve(std::int64_t most, std::int64_t times) const {
+        nb::gil_scoped_release release;
+        return cutting::improve(network_, most, times);
     }
 
     double makespan(const Ints &option) const {
@@ -262,7 +258,7 @@ void bind_cutting(nb::module_ &module) {
             nb::kw_only(), "option_first"_a, "piece_first"_a, "need_first"_a, "alone"_a, "link"_a,
             "made"_a, "needed"_a, "source_first"_a, "source"_a, "fetch"_a, "stream"_a, "copied"_a,
             "given"_a, "room"_a, "mini_batches"_a)
-        .def("improve", &CutProblem::improve, "most"_a)
+        .def("improve", &CutProblem::improve, "most"_a, "times"_a)
         .def("makespan", &CutProblem::makespan, "option"_a);
     nb::class_<BandProblem>(module, "BandProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,

@@ -202,10 +202,12 @@ def _tilings(
 ) -> Iterator[Candidate]:
     """Yield tilings to try: operators cut across cores, if there are several, and stacks of
     bands."""
-    others: Sequence[Sequence[Grid]] = []
+    chosen: list[list[list[Grid]]] = []
     if len(target.cores) > 1:
         choice = CutChoice(networks, target, mini_batches, effort)
-        others = choice.cuts(choice.improved())
-        yield Candidate("across cores", [Cuts(own) for own in others])
-    for name, cuts in stacks_of_bands(networks, others, target, late):
+        chosen = [choice.cuts(own) for own in choice.improved()]
+    across = [Candidate("across cores", [Cuts(own) for own in cuts]) for cuts in chosen]
+    yield from across[:1]
+    for name, cuts in stacks_of_bands(networks, chosen[0] if chosen else [], target, late):
         yield Candidate(name, cuts)
+    yield from across[1:]
