@@ -646,10 +646,10 @@ class CutProblem:
         room: Ints,
         mini_batches: int,
     ) -> None: ...
-    def improve(self, most: int, times: int) -> list[list[int]]:
+    def improve(self, most: int) -> list[list[int]]:
         """Options, counted from each operator's first, by which all ends early by this model: found
-        by changing one operator after the other as long as that helps, then by annealing up to so
-        many ``times``, with about ``most`` pieces. The choice that ends first comes first."""
+        by changing one operator after the other as long as that helps, then by annealing once or
+        twice, with about ``most`` pieces. The choice that ends first comes first."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

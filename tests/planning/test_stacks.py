@@ -23,7 +23,7 @@ from loadmaster.planning.cutting.band_cuts import (
 )
 from loadmaster.planning.cutting.banding import AxisView, Stack, way_costs
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.pieces import DivisibleNetwork
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 
 def machine(scratchpad, buffer=16 * 1024):
@@ -179,7 +179,11 @@ TARGET = npu(scratchpad=16 * 1024)
 
 def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_made():
     large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
-    ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
+    ways = list(
+        stacks_of_bands(
+            [large, small], [Cuts(large.plain), Cuts(small.plain)], TARGET, lambda: False
+        )
+    )
     assert ways
     for _, (cut, left) in ways:
         assert sum(one.tiles for one in cut.cuts) > len(large.fused)
@@ -198,7 +202,9 @@ def test_what_is_more_than_ample_changes_nothing():
     offered = [
         [
             [list(own.cuts) for own in cuts]
-            for _, cuts in stacks_of_bands([network], [], npu(scratchpad=size), lambda: False)
+            for _, cuts in stacks_of_bands(
+                [network], [Cuts(network.plain)], npu(scratchpad=size), lambda: False
+            )
         ]
         for size in (16 * 1024, 64 * 1024, 1024 * 1024)
     ]

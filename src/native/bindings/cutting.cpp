@@ -73,9 +73,9 @@ class CutProblem {
             view(stream_), copied, view(given_), view(room_)};
     }
 
-    std::vector<std::vector<std::int64_t>> improve(std::int64_t most, std::int64_t times) const {
+    std::vector<std::vector<std::int64_t>> improve(std::int64_t most) const {
         nb::gil_scoped_release release;
-        return cutting::improve(network_, most, times);
+        return cutting::improve(network_, most);
     }
 
     double makespan(const Ints &option) const {
@@ -258,7 +258,7 @@ void bind_cutting(nb::module_ &module) {
             nb::kw_only(), "option_first"_a, "piece_first"_a, "need_first"_a, "alone"_a, "link"_a,
             "made"_a, "needed"_a, "source_first"_a, "source"_a, "fetch"_a, "stream"_a, "copied"_a,
             "given"_a, "room"_a, "mini_batches"_a)
-        .def("improve", &CutProblem::improve, "most"_a, "times"_a)
+        .def("improve", &CutProblem::improve, "most"_a)
         .def("makespan", &CutProblem::makespan, "option"_a);
     nb::class_<BandProblem>(module, "BandProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,

@@ -18,6 +18,9 @@ constexpr double kRounds = 8.0;
 // How much longer a choice may be than the one that it replaces, as a share, in the mean and at
 // first.
 constexpr double kTolerance = 0.001;
+// Most choices that are annealed. Screening finds 0.6 % less in the better of two than in one, and
+// 0.2 % less in the best of three.
+constexpr std::int64_t kTimes = 2;
 // Share of the changes that take an option at most so many before or behind the one that is
 // chosen: neighbours are cut along the same dimension for a core more or less. All changes at
 // random find plans that are 0.3 % longer.
@@ -64,11 +67,11 @@ class Improvement {
     }
 
     // Anneals from where it is, again with another seed as long as there are pieces for it.
-    std::vector<Found> search(std::int64_t times) {
+    std::vector<Found> search() {
         const Found start{now_, option_};
         std::vector<Found> found;
         std::int64_t used = 0;
-        for (std::int64_t time = 0; time == 0 || (time < times && left_ > used); ++time) {
+        for (std::int64_t time = 0; time == 0 || (time < kTimes && left_ > used); ++time) {
             now_ = start.outcome, option_ = start.option;
             const std::int64_t before = left_;
             found.push_back(anneal(static_cast<std::uint64_t>(time)));
@@ -114,11 +117,10 @@ class Improvement {
 
 } // namespace
 
-std::vector<std::vector<std::int64_t>> improve(
-    const Network &network, std::int64_t most, std::int64_t times) {
+std::vector<std::vector<std::int64_t>> improve(const Network &network, std::int64_t most) {
     Improvement improvement(network, most);
     improvement.descend();
-    std::vector<Found> found = improvement.search(times);
+    std::vector<Found> found = improvement.search();
     std::ranges::stable_sort(found, std::less<>(), &Found::outcome);
     std::vector<std::vector<std::int64_t>> options;
     for (Found &each : found) options.push_back(std::move(each.option));

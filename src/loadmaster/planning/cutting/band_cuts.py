@@ -244,7 +244,7 @@ memory."""
 
 def stacks_of_bands(
     networks: Sequence[DivisibleNetwork],
-    others: Sequence[Sequence[Grid]],
+    others: Sequence[Cuts],
     target: Target,
     late: Callable[[], bool],
 ) -> Iterator[tuple[str, list[Cuts]]]:
@@ -256,7 +256,7 @@ def stacks_of_bands(
     Pipelined stacks, in which an operator is one band behind its predecessor, come first. If memory
     is not ample, stacks follow in which each band passes through all operators; then both kinds
     with column tiles. Operators in no stack, and networks with ample memory, are cut as in
-    ``others`` if given.
+    ``others``.
     """
     if not target.room:
         return
@@ -265,13 +265,11 @@ def stacks_of_bands(
     while most > 1 and max(used) <= most * _AMPLE:
         most //= 2
     rooms = [int(most * share) for share in _SHARES]
-    tight = [own > most * _AMPLE for own in used]
     views = [AxisView(network) for network in networks]
-    plain = [network.plain for network in networks]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     models = [
-        StackModel(own, target, cuts, worth) if is_tight and not late() else None
-        for own, cuts, is_tight in zip(views, others or plain, tight, strict=True)
+        StackModel(own, target, cuts.cuts, worth) if peak > most * _AMPLE and not late() else None
+        for own, cuts, peak in zip(views, others, used, strict=True)
     ]
     wide = [model is not None and has_wide_bands(model.view, rooms[0]) for model in models]
     for tiled, pipelined in itertools.product((False, True), (True, False)):
@@ -301,10 +299,10 @@ def stacks_of_bands(
                 f" {target.near.name}"
             )
             cuts = [
-                stacked(own, mine, beside) if mine else Cuts(beside)
-                for own, mine, beside in zip(views, stacks, others or plain, strict=True)
+                stacked(own, mine, beside.cuts) if mine else beside
+                for own, mine, beside in zip(views, stacks, others, strict=True)
             ]
-            yield f"{name}{' or across cores' if others else ''}", cuts
+            yield f"{name}{' or across cores' if len(target.cores) > 1 else ''}", cuts
 
 
 def has_wide_bands(view: AxisView, capacity: int) -> bool:

@@ -79,10 +79,11 @@ def candidates(
         yield from _in_blocks(networks, target, mini_batches)
         if late() or full():
             return
-    small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(
-        small, _tilings(networks, target, mini_batches, late, effort), _halves(networks)
+        _in_small_pieces(networks, target, late) if copied else (),
+        _tilings(networks, target, mini_batches, late, effort),
+        _halves(networks),
     ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
@@ -202,12 +203,11 @@ def _tilings(
 ) -> Iterator[Candidate]:
     """Yield tilings to try: operators cut across cores, if there are several, and stacks of
     bands."""
-    chosen: list[list[list[Grid]]] = []
+    chosen = [[Cuts(network.plain) for network in networks]]
     if len(target.cores) > 1:
         choice = CutChoice(networks, target, mini_batches, effort)
         chosen = [choice.cuts(own) for own in choice.improved()]
-    across = [Candidate("across cores", [Cuts(own) for own in cuts]) for cuts in chosen]
-    yield from across[:1]
-    for name, cuts in stacks_of_bands(networks, chosen[0] if chosen else [], target, late):
+    yield Candidate("across cores", chosen[0])
+    for name, cuts in stacks_of_bands(networks, chosen[0], target, late):
         yield Candidate(name, cuts)
-    yield from across[1:]
+    yield from (Candidate("across cores", cuts) for cuts in chosen[1:])

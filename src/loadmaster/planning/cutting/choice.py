@@ -16,14 +16,11 @@ from loadmaster.planning.cutting.options import CutOption, operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.grid import Divisible, Grid
-from loadmaster.workloads.lowering.pieces import DivisibleNetwork
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole_boxes
 
 _MOST_MINI_BATCHES = 4
 """Most mini-batches that are simulated together: more hardly change the choice."""
-_TIMES = 2
-"""Most choices that are annealed: plans of the better of two are 0.6 % shorter than of one, those of
-three 0.8 %."""
 ROOM = 0.9
 """Share of the fast memory that operands, prefetched weights and activations may fill; the rest is
 for fragmentation."""
@@ -32,7 +29,7 @@ _LEAST_ROOM = 0.3
 these are evicted."""
 _EVERYTHING = (0, 2**31)
 
-Chosen = tuple[int, ...]
+Chosen = Sequence[int]
 """The index of an option for every operator of all networks."""
 
 
@@ -59,20 +56,20 @@ class CutChoice:
             **_arguments(networks, self.options, self._order, target, together)
         )
 
-    def improved(self) -> list[Chosen]:
+    def improved(self) -> Sequence[Chosen]:
         """Minimise the simulated makespan over the options of operators, from the first option of
-        each: by coordinate descent, then several times by simulated annealing. The best is first.
+        each: by coordinate descent, then twice by simulated annealing. The best is first.
 
         The model knows too little of the memories to tell which of these has the best plan.
         """
-        return [*dict.fromkeys(map(tuple, self._native.improve(self._pieces, _TIMES)))]
+        return self._native.improve(self._pieces)
 
-    def cuts(self, chosen: Chosen) -> list[list[Grid]]:
+    def cuts(self, chosen: Chosen) -> list[Cuts]:
         """Cuts of the operators of every network, for the chosen options."""
         found: list[list[Grid]] = [[] for _ in self.options]
         for (network, number), option in zip(self._order, chosen, strict=True):
             found[network].append(self.options[network][number][option].cut)
-        return found
+        return [Cuts(own) for own in found]
 
 
 def _side_by_side(options: Sequence[Options]) -> list[tuple[int, int]]:
