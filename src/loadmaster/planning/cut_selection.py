@@ -3,7 +3,7 @@
     minimise over c in candidates   score(plan of c)
 
 A full plan of every candidate would take too long, so each candidate is screened first. Its quick
-score comes from a sixteenth of the evaluations (of very many jobs: a quarter of their own) and
+score comes from a twenty-fourth of the evaluations (of very many jobs: a quarter of their own) and
 ignores addresses. The candidate with the best quick score is planned in full. The second best is
 planned too if the first plan, with addresses, is worse than the second quick score. Whole operators
 are planned too, unless their lower bound shows that they cannot be better."""
@@ -46,9 +46,9 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     planner.
 
     Every job gets the tiling of the least time on its core and on the links, or of the least
-    energy, with its operands in the memories where the plan has them. The plan is timed with these
-    tilings, and one round of the joint search continues from it. This repeats while it helps, at
-    most ``effort.packings`` times. O(operands x cores x tilings) besides the search.
+    energy, with its operands in the memories where the plan has them, and the plan is timed with
+    these tilings. This repeats while it helps, at most ``effort.packings`` times. O(operands x
+    cores x tilings).
     """
     workload, target = planner.problem.workload, planner.problem.target
     if len(workload.jobs) > MOST_JOBS or not target.main.in_place or planner.is_late():
@@ -65,11 +65,9 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
         if found is None:
             break
         other, timed = found
-        better = other.resumed(timed)
-        planner.interrupted |= other.interrupted
-        if other.score_of(better) >= planner.score_of(solution):
+        if other.score_of(timed) >= planner.score_of(solution):
             break
-        planner, solution = other, better
+        planner, solution = found
     return planner, solution
 
 

@@ -73,9 +73,7 @@ class WorkloadPlanner:
         least = begun[0].final_score
         # Where all operands must be in the fast memory, the first plan may find no addresses.
         holds = target.main.in_place and not least.overflow
-        found, nearest, history = self._searched(
-            begun[0].run.start, self._samples, self.effort.packings, holds=holds
-        )
+        found, nearest, history = self._searched(begun[0].run.start, holds=holds)
         for each in begun:
             if each.final_score.overflow or (
                 found is not None and each.final_score >= self.score_of(found)
@@ -148,19 +146,9 @@ class WorkloadPlanner:
         """Estimate the score of :meth:`best` from few evaluations and without addresses."""
         require_room(self.problem.workload, self.problem.target)
         begun = self._separate()[0]
-        samples = min(self.effort.evaluations // 16, self._samples // 4)
+        samples = min(self.effort.evaluations // 24, self._samples // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
-
-    def resumed(self, solution: Solution) -> Solution:
-        """Run one round of the joint search from a plan's order; return the better plan."""
-        samples = self._samples // self.effort.packings
-        found, _, steps = self._searched(
-            solution.timeline.start, samples, 1, self.score_of(solution), holds=True
-        )
-        made = max((step[0] for step in solution.search), default=0)
-        history = (*solution.search, *((made + more, score) for more, score in steps))
-        return replace(found or solution, search=history)
 
     @property
     def _samples(self) -> int:
@@ -189,24 +177,20 @@ class WorkloadPlanner:
         return self._addresses.timed(solution)
 
     def _searched(
-        self, start: Ints, samples: int, rounds: int, least: Score | None = None, *, holds: bool
+        self, start: Ints, *, holds: bool
     ) -> tuple[Solution | None, Score, tuple[tuple[int, Score], ...]]:
-        """Run the joint search from the order of ``start`` times, with ``samples`` evaluations in
-        so many ``rounds``.
+        """Run the joint search from the order of ``start`` times.
 
-        Returns the best plan that has addresses and beats ``least`` (None if there is none), the
-        best score seen, and the improvements. If another plan ``holds`` already, Ctrl-C ends the
-        search at once.
+        Returns the best plan that has addresses (None if there is none), the best score seen, and
+        the improvements. If another plan ``holds`` already, Ctrl-C ends the search at once.
         """
         best: Solution | None = None
         history = []
-        search = self._search(start, samples, self.report)
+        search = self._search(start, self._samples, self.report)
         nearest = Score(WHOLE_LIMIT, 0, 0, 0)
         try:
             with self.interrupts.breakable() if holds else nullcontext():
-                for evaluations, score, solution in self._improvements(
-                    search, samples // rounds, rounds, least, holds
-                ):
+                for evaluations, score, solution in self._improvements(search, holds):
                     nearest = min(nearest, score)
                     if solution is not None:
                         best = solution
@@ -216,16 +200,17 @@ class WorkloadPlanner:
         return best, nearest, tuple(history)
 
     def _improvements(
-        self, search: JointSearch, samples: int, rounds: int, least: Score | None, holds: bool
+        self, search: JointSearch, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """Yield, for each of ``rounds`` rounds of ``samples`` evaluations: evaluations so far, the
-        score, and the plan if it has addresses and beats the best so far.
+        """Yield, for each round of the search: evaluations so far, the score, and the plan if it
+        has addresses and beats the best so far.
 
         Without addresses the search continues with less memory, from the best state so far.
         """
-        failures = 0
+        failures, rounds = 0, self.effort.packings
+        least: Score | None = None
         for left in reversed(range(rounds)):
-            found = search.run(samples)
+            found = search.run(self._samples // rounds)
             for _ in range(_MOST_TRIES):
                 score = found.evaluation.final_score
                 yield found.evaluations, score, None
