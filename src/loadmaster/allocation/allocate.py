@@ -107,7 +107,7 @@ def allocate(
         A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
         Bytes; every offset is a multiple of it and of the buffer's own alignment. In an alias group
-        this applies to the address of the group only.
+        this applies to the address of the group, its lowest member's, only.
     time_limit
         Seconds, after which the best packing so far is returned. Without it ``effort`` limits work,
         and the answer is the same on every machine.

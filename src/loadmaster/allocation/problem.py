@@ -65,7 +65,8 @@ class Buffer:
 
 
 AliasGroup: TypeAlias = tuple[tuple[int, int], ...]
-"""Members of an alias group: buffers, and their bytes above the address of the group."""
+"""Members of an alias group: buffers, and their bytes above the address of the group, which is that
+of its lowest member."""
 Preferences: TypeAlias = tuple[tuple[str, int | None], ...]
 """Names of memories in order of preference, each with its cost; None: by rank."""
 

@@ -42,7 +42,7 @@ typedef struct loadmaster_buffer {
     int64_t offset;
     int64_t group; /* not 0: buffers of one group (aliases) move as one, and may share bytes with
                       each other */
-    int64_t shift; /* how far it lies above its group's address, at least 0 */
+    int64_t shift; /* how far it lies above its group's lowest member, whose shift may be 0 */
 } loadmaster_buffer;
 
 /* Instants at which a buffer is absent, or occupies only some of its bytes, [low, high). Several
