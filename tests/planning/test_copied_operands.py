@@ -12,7 +12,7 @@ from tests.support.efforts import verified
 from tests.support.fuzzing import fuzz
 from tests.support.lowered import joint_problem
 from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
-from tests.support.onnx_builder import graph_of
+from tests.support.onnx_builder import constants, graph_of
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
@@ -157,6 +157,31 @@ def test_a_machine_on_which_no_piece_fits_is_refused():
     said = "needs all its operands in scratchpad: .* required, 256 B available"
     with pytest.raises(lm.CapacityError, match=said):
         verified([residual_chain(1)], copying(2, 256))
+
+
+def test_a_refusal_names_the_operator_that_cannot_be_cut():
+    """And not the largest, which can."""
+    graph = graph_of(
+        "r = Relu(x); p, q = Split<axis=1, num_outputs=2>(r); y = Mul(p, q)",
+        "float[1,4,36,23] x",
+        "y",
+    )
+    with pytest.raises(lm.CapacityError, match=r"Split.* needs all its operands"):
+        verified([graph], copying(2, 8192))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Slice(x, low, high, axis)",
+        "p = Slice(x, low, high, axis); y = MaxPool<kernel_shape=[3, 3]>(p)",
+    ],
+)
+def test_an_input_of_which_a_part_is_read_is_cut(nodes):
+    graph = graph_of(nodes, "float[1,8,36,23] x", "y", constants(low=[3], high=[30], axis=[2]))
+    plan = verified([graph], copying(2, 8192))
+    assert sum(tensor.storage == "x" for tensor in plan.tensors) > 1
+    assert lm.verify_against(plan, [graph], plan.target) == ()
 
 
 @pytest.mark.parametrize("room", [12_000, 2**14])

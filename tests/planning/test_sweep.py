@@ -488,6 +488,7 @@ def finished(place):
         --workers 2 | --sweep
         --fps 30 | --sweep
         --sweep scratchpad=1MiB --cluster dask://x:1 --workers 2 | give one of them
+        --batch 2 --sweep batch=1:4 | --batch 2 and an axis batch
         --sweep scratchpad=1MiB --cluster tcp://x:1 | dask://host:port
         --sweep 'scratchpad=1 parsec' | parsec
     """),

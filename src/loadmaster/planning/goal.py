@@ -44,23 +44,29 @@ def require_room(workload: Workload, target: Target) -> None:
 
     job = max(workload.jobs, key=operands)
     if (required := operands(job)) > fast.capacity:
-        raise CapacityError(
-            f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)}"
-            f" required, {format_bytes(fast.capacity)} available,"
-            f" {format_bytes(required - fast.capacity)} in excess, and no smaller pieces of it were"
-            f" found: use a smaller batch, a lower precision, or a larger {fast.name}.capacity"
-        )
+        raise lack_of_room(job.name, required, fast)
+
+
+def lack_of_room(name: str, required: int, fast: Memory) -> CapacityError:
+    """Return the error for a job, or an operator, whose operands exceed the fast memory."""
+    return CapacityError(
+        f"job {name} needs all its operands in {fast.name}: {format_bytes(required)} required,"
+        f" {format_bytes(fast.capacity)} available,"
+        f" {format_bytes(required - fast.capacity)} in excess, and no smaller pieces of it were"
+        f" found: use a smaller batch, a lower precision, or a larger {fast.name}.capacity"
+    )
 
 
 def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -> CapacityError:
     """Return the error that says why no plan was found; ``excess`` is by how many bytes the
     smallest plan found exceeds main memory."""
     main = target.main
+    early = ", and the search was stopped early" if stopped else ""
     if not excess and not main.in_place:
         name = target.memories[1].name
         return PackingError(
-            f"{name}: operands fit by size, but no packing without gaps was found: enlarge its"
-            " capacity"
+            f"{name}: operands fit by size, but no packing without gaps was found{early}: enlarge"
+            " its capacity"
         )
     room = format_bytes(main.capacity)
     least = format_bytes(_least(workload))
@@ -70,7 +76,6 @@ def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -
         if excess
         else f"none has addresses without gaps in {room}"
     )
-    early = ", and the search was stopped early" if stopped else ""
     return CapacityError(
         f"{main.name} cannot hold any plan that was found: {lack}{early}; every plan takes at least"
         f" {least}: {_advice(main)}"

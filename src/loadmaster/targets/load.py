@@ -28,13 +28,6 @@ def bundled() -> tuple[str, ...]:
     )
 
 
-def bundled_text(name: str) -> str:
-    """Return the TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if
-    there is none of that name."""
-    require_known("bundled target", name, bundled(), TargetError, ", or give a .toml file")
-    return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-
-
 @validate_arguments(TargetError)
 def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     """Read a target.
@@ -108,20 +101,23 @@ def target_document(source: str | Path) -> dict[str, Any]:
     """Return the TOML document of a bundled target or a file, unchecked; raises
     :class:`~loadmaster.core.errors.TargetError`."""
     try:
-        return tomllib.loads(_text(source))
+        return tomllib.loads(target_text(source))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise TargetError(f"{source}: not valid TOML: {error}") from None
 
 
-def _text(source: str | Path) -> str:
-    """Return the text of a bundled target or of a .toml file."""
+def target_text(source: str | Path) -> str:
+    """Return the TOML of a bundled target or of a .toml file; raises
+    :class:`~loadmaster.core.errors.TargetError`."""
     path = Path(source)
     if path.suffix != ".toml":
-        return bundled_text(str(source))
+        name = str(source)
+        require_known("bundled target", name, bundled(), TargetError, ", or give a .toml file")
+        return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise TargetError(f"{path}: larger than 1 MiB, which no hardware description is")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise TargetError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except UnicodeDecodeError:

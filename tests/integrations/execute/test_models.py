@@ -182,6 +182,47 @@ RUN = {
         )
         for view in ("Pad(x, none, s)", "Dropout(x, s)")
     },
+    **{
+        f"a scan that goes {way} and gives {other}": (
+            [
+                node(
+                    "Scan",
+                    ["s", "x"],
+                    ["y", "z"],
+                    body=body(
+                        "p = MatMul(e, v); o = Add(a, p); r = Tanh(o)",
+                        "float[1,8] a, float[1,8] e",
+                        "r, o",
+                    ),
+                    num_scan_inputs=1,
+                    scan_input_directions=[way],
+                    scan_output_directions=[other],
+                )
+            ],
+            "float[1,8] s, float[5,1,8] x",
+            "y, z",
+            [weight("v", 8, 8)],
+        )
+        for way, other in ((1, 0), (0, 1), (1, 1))
+    },
+    "a loop that never runs": (
+        [
+            node(
+                "Loop",
+                ["n", "no", "x"],
+                ["y", "rows"],
+                body=body(
+                    "b = MatMul(a, v); on = Identity(go); row = Identity(b)",
+                    "int64 i, bool go, float[4,8] a",
+                    "on, b, row",
+                ),
+            ),
+            "z = Relu(y)",
+        ],
+        "float[4,8] x",
+        "z",
+        [weight("v", 8, 8), *constants(n=3, no=False)],
+    ),
     # ONNX Runtime takes weights of types that NumPy lacks from a file alone.
     **{
         f"weights of {kind}": (

@@ -233,7 +233,7 @@ def _sweep(
     """Plan every point of a sweep, write files and print the table. Exit code 1 if a plan is
     invalid.
 
-    ``load`` reads the networks at a batch size, which is ``batch`` unless it is an axis.
+    ``load`` reads the networks at a batch size, which is ``batch`` or an axis.
     """
     from loadmaster.planning.sweep.axes import BATCH, parse_axes
     from loadmaster.planning.sweep.design_space import SweepJson
@@ -242,7 +242,7 @@ def _sweep(
     from loadmaster.planning.sweep.workers import dask_cluster, local_processes
     from loadmaster.report.sweep import sweep_page
 
-    if cluster is not None and workers is not None:
+    if cluster and workers:
         raise PlanError(
             "--workers counts processes of this machine, and --cluster has workers of its own: give"
             " one of them"
@@ -251,6 +251,8 @@ def _sweep(
     with output.working(folder) as (place, progress):
         # A model with a symbolic batch cannot be read without one.
         sizes = next((axis.numbers for axis in space if axis.name == BATCH), ())
+        if sizes and batch:
+            raise PlanError(f"--batch {batch} and an axis {BATCH}: give one of them")
         graphs = load(int(sizes[0].value) if sizes else batch)
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
             found = sweep(

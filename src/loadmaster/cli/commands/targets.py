@@ -44,18 +44,20 @@ def targets_command(
 
     Example: `loadmaster targets edge-npu > my-npu.toml`
     """
-    from loadmaster.targets.load import bundled, bundled_text, target
+    from loadmaster.targets.load import bundled, target, target_text
 
+    names = bundled() if name is None else [name]
     if output.as_json:
-        names = bundled() if name is None else [name]
         shown = [
-            TargetJson(name=known, toml=bundled_text(known), description=target(known).description)
+            TargetJson(name=known, toml=target_text(known), description=target(known).description)
             for known in names
         ]
         output.show(versioned(TargetsJson, {"targets": shown}), list)
-    elif name is not None and not output.quiet:
-        say(bundled_text(name), newline=False)
-    elif not output.quiet:
-        width = max(map(len, bundled()))
-        for known in bundled():
+    elif output.quiet:
+        return
+    elif name is not None:
+        say(target_text(name), newline=False)
+    else:
+        width = max(map(len, names))
+        for known in names:
             say(f"{known:{width}}  {target(known).description}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from loadmaster.core.effort import Effort
+from loadmaster.core.errors import CapacityError
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.nests import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
@@ -114,8 +116,7 @@ def _in_blocks(
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
     """Cut operators only as far as their operands exceed the fast memory."""
-    cuts = fitted(network, target, target.room)
-    return network if cuts is None else replace(network, plain=cuts)
+    return replace(network, plain=fitted(network, target, target.room))
 
 
 def _in_small_pieces(
@@ -135,15 +136,12 @@ def _in_small_pieces(
         if late():
             return
         room = int(target.room / share)
-        cuts = [
-            fitted(n, target, room, sums=own or share <= 2)
-            for n, own in zip(networks, sums, strict=True)
-        ]
-        if all(own is not None for own in cuts):
-            yield Candidate(
-                f"into pieces of at most {format_bytes(room)}",
-                [Cuts(own) for own in cuts if own is not None],
-            )
+        with suppress(CapacityError):
+            cuts = [
+                Cuts(fitted(n, target, room, sums=own or share <= 2))
+                for n, own in zip(networks, sums, strict=True)
+            ]
+            yield Candidate(f"into pieces of at most {format_bytes(room)}", cuts)
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadmaster.core.errors import CapacityError
+from loadmaster.planning.goal import lack_of_room
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import Box, volume, volumes
 
-_MOST_ROUNDS = 40
-"""Rounds in which operators that do not fit are cut into twice as many pieces along one
-dimension."""
 _MOST_PIECES = 3000
 """Most pieces of all operators together."""
 _SMALL = 0.5
@@ -40,27 +39,30 @@ class _Demand:
 
 def fitted(
     network: DivisibleNetwork, target: Target, room: int, *, sums: bool = True
-) -> list[Grid] | None:
-    """Cuts with which the operands of every piece fit into ``room`` bytes; None if none are found.
+) -> list[Grid]:
+    """Cuts with which the operands of every piece fit into ``room`` bytes.
 
     Operators that fit stay whole. A tensor in parts is copied part by part. So an operator is cut
     if its pieces need too many bytes, and its producer is cut if that makes parts that are too
     large: each time into twice as many pieces, along the dimension that leaves the fewest bytes.
     Reductions are split only if that does not suffice and ``sums`` allows it. O(rounds x pieces).
+
+    Raises
+    ------
+    CapacityError
+        If no such cuts are found; names an operator that is too large in the smallest pieces tried.
     """
     divides_sums = sums and any(form is not None and form.summed for form in network.forms)
     for in_parts in (False, True)[: 1 + divides_sums]:
         fitting = _Fitting(network, target, room, sums=in_parts)
         try:
-            if fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS)):
-                return fitting.cuts
-        except _DoesNotFit:
-            continue
-    return None
-
-
-class _DoesNotFit(Exception):
-    """Some operator cannot be cut any further, or there are too many pieces."""
+            fitting.require_room()
+            while not fitting.cut_once():
+                pass
+            return fitting.cuts
+        except CapacityError as error:
+            refusal = error
+    raise refusal
 
 
 class _Fitting:
@@ -80,29 +82,36 @@ class _Fitting:
         self._parts: list[dict[int, int]] = [{} for _ in self._fused]
         self.cuts: list[Grid] = [WHOLE] * len(self._fused)
 
-    def can_fit(self) -> bool:
-        """Whether the smallest piece of every operator fits, if its operands lie in parts just as
-        small."""
-        return all(self._least(number) <= self._room for number in range(len(self._fused)))
+    def require_room(self) -> None:
+        """Raise CapacityError if the smallest piece of some operator does not fit, although its
+        operands lie in parts just as small."""
+        largest = max(range(len(self._fused)), key=self._least)
+        if (least := self._least(largest)) > self._room:
+            raise self._refusal(largest, least)
+
+    def _refusal(self, number: int, required: int) -> CapacityError:
+        """Return the error for an operator that is too large."""
+        name = f"{self._graph.name}/{self._fused[number].main.name}"
+        return lack_of_room(name, required, self._target.near)
 
     def cut_once(self) -> bool:
         """Cut every operator that does not fit once more; return whether all fit already.
 
-        Raises :class:`_DoesNotFit` if an operator cannot be cut further or pieces are too many."""
+        Raises CapacityError if an operator cannot be cut further or pieces are too many."""
         changed: set[int] = set()
-        fits = True
+        lacking: tuple[int, int] | tuple[()] = ()
         for number, demand in enumerate(self._demands()):
             if demand.bytes <= self._room:
                 continue
-            fits = False
+            lacking = number, demand.bytes
             # A piece needs room for whole parts, also for bytes of them that it does not read.
             small = sum(self._needed(number).values()) <= self._room * _SMALL
             ways = (self._halve_makers, self._halve_own)[:: 1 if small else -1]
             if number not in changed and not any(halve(number, demand, changed) for halve in ways):
-                raise _DoesNotFit
-        if sum(cut.tiles for cut in self.cuts) > self._most:
-            raise _DoesNotFit
-        return fits
+                raise self._refusal(*lacking)
+        if lacking and sum(cut.tiles for cut in self.cuts) > self._most:
+            raise self._refusal(*lacking)
+        return not lacking
 
     def _least(self, number: int) -> int:
         """Least bytes of an operator's smallest piece in the fast memory."""

@@ -98,10 +98,11 @@ class Pieces:
         parts."""
         for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
             for access in group.reads if cut.tiles > 1 else ():
+                tensor = self.graph.tensors[access.tensor]
                 if (
                     access.tensor not in self.parts
                     and access.tensor not in self.outputs
-                    and access.bytes == self.graph.tensors[access.tensor].bytes
+                    and (access.bytes == tensor.bytes or tensor.kind is TensorKind.INPUT)
                 ):
                     self._cut_given(number, access.tensor)
 

@@ -66,7 +66,7 @@ def expanded(
         made, runs = looped
     else:
         return None
-    if len(made) < len(proto.output):
+    if any(output in needed for output in proto.output[len(made) :]):
         return None
     for inner, outer in zip(made, proto.output, strict=False):
         if outer:
@@ -181,26 +181,20 @@ def _loop(
 ) -> tuple[list[str], int] | None:
     """Add the runs of a Loop with a known count and no condition that ends it early. Return its
     results, and how many runs each added run stands for; None if it cannot be expanded."""
-    count = _constant_number(operands[0] if operands else None)
-    if (
-        len(operands) < 2
-        or count is None
-        or count < 1
-        or (operands[1] is not None and not _constant_number(operands[1]))
-        or (proto.input[1] and operands[1] is None)
-        or not _goes_on(body)
-    ):
+    if len(operands) < 2 or len(body.input) != len(operands) or not body.output:
+        return None
+    count, condition = map(_constant_number, operands[:2])
+    if condition == 0:
+        count = 0
+    if count is None or (proto.input[1] and condition is None) or not (count < 1 or _goes_on(body)):
         return None
     goes_on = expansion.constant("goes on", np.array(True))
-    carried = list(proto.input[2:])
-    if len(body.input) != 2 + len(carried):
-        return None
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
         """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    return _turns(proto, body, count, carried, inputs_of, expansion)
+    return _turns(proto, body, count, list(proto.input[2:]), inputs_of, expansion)
 
 
 def _turns(
@@ -212,29 +206,32 @@ def _turns(
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
     """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
-    after the last run and the stacked other results, and how many runs each added run stands for;
-    None if a run has fewer results than there are states.
+    after the last run and the stacked other results (of no run: the states alone), and how many
+    runs each added run stands for; None if a run has fewer results than there are states.
 
     ``inputs_of`` returns the operands of a run from its number and the states after the run before.
     A Loop's condition is ignored; other results than states are stacked.
     """
-    skipped = int(proto.op_type == "Loop")
-    results = len(body.output) - skipped - len(carried)
+    skipped, states = int(proto.op_type == "Loop"), len(carried)
+    results = len(body.output) - skipped - states
     if results < 0:
         return None
+    if count < 1:
+        return carried, 1
     # A Loop stacks along the first axis, in the order of the runs.
     stated = {each.name: each.ints for each in proto.attribute}
     ends = stated.get("scan_output_axes") or [0] * results
+    backwards = stated.get("scan_output_directions") or [0] * results
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     shared = expansion.constants(body)
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
         names = shared | dict(zip(formal, inputs_of(turn, carried), strict=True))
         made = expansion.run(body, names, f"{turn}/")[skipped:]
-        carried, more = made[: len(carried)], made[len(carried) :]
-        rows.append(more)
+        carried = made[:states]
+        rows.append(made[states:])
     stacked = [
-        expansion.stacked(made, ends[index], f"rows {index}")
+        expansion.stacked(made[:: -1 if backwards[index] else 1], ends[index], f"rows {index}")
         for index, made in enumerate(zip(*rows, strict=True))
     ]
     return carried + stacked, count // turns
@@ -242,8 +239,6 @@ def _turns(
 
 def _goes_on(body: onnx.GraphProto) -> bool:
     """Whether a body never ends the loop: it returns its condition unchanged, or true."""
-    if len(body.input) < 2 or not body.output:
-        return False
     known = {item.name: item for item in body.initializer}
     copied = {}
     for node in body.node:
@@ -265,8 +260,8 @@ def _scan(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """Add the runs of a Scan, one for each element along the scanned axes, forwards. Returns as
-    :func:`_loop` does."""
+    """Add the runs of a Scan, one for each element along the scanned axes. Returns as :func:`_loop`
+    does."""
     attributes = {
         attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
     }
@@ -274,14 +269,13 @@ def _scan(
     carried = list(proto.input[: len(operands) - scanned])
     sources = operands[len(carried) :]
     axes = attributes.get("scan_input_axes") or [0] * scanned
+    backwards = attributes.get("scan_input_directions") or [0] * scanned
     if (
         expansion.opset < _FREE_OF_BATCHES
         or not 1 <= scanned <= len(operands)
         or None in sources
         or len(body.input) != len(operands)
-        or len(axes) != scanned
-        or any(attributes.get("scan_input_directions", ()))
-        or any(attributes.get("scan_output_directions", ()))
+        or not len(axes) == len(backwards) == scanned
     ):
         return None
     counts = {
@@ -297,8 +291,9 @@ def _scan(
         """Return the names of the operands of a run: the states, then its slice of each scanned
         input."""
         parts = []
-        number = expansion.constant(f"{turn}/number", np.array(turn))
         for index, axis in enumerate(axes):
+            at = count - 1 - turn if backwards[index] else turn
+            number = expansion.constant(f"{turn}/number {index}", np.array(at))
             source = proto.input[len(carried) + index]
             part = expansion.tensor(f"{turn}/part {index}")
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
