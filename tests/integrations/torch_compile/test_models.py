@@ -26,8 +26,8 @@ def made(name):
 
 
 def trained(module, inputs, call):
-    """Losses and parameters of a loop with two backward passes a step, clipped gradients and a
-    schedule."""
+    """The optimizer, and losses and parameters of a loop with two backward passes a step, clipped
+    gradients and a schedule."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     losses = []
@@ -42,20 +42,22 @@ def trained(module, inputs, call):
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return clones([*losses, *module.parameters()])
+    return optimizer, clones([*losses, *module.parameters()])
 
 
 @pytest.mark.parametrize("name", ["llama", *by_night("gpt2", "diffusion", "bert", "vit", "t5")])
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)
     plain = copy.deepcopy(module)
-    right = trained(plain, inputs, without_plan(plain))
+    _, right = trained(plain, inputs, without_plan(plain))
     torch._dynamo.reset()
     call = with_plan(module, 0.7)
-    mine = trained(module, inputs, call)
+    optimizer, mine = trained(module, inputs, call)
     assert same(mine, right)
     model = model_of(call)
     assert not model.fallbacks
+    # The optimizer's state is offloaded as long as there is one.
+    assert optimizer.state
     assert sum(plan.moved_bytes for plan in model.plans) > 0 or model.offloaded_bytes() > 0
     assert all(plan.placed_peak <= model.budget for plan in model.plans)
 

@@ -4,6 +4,7 @@ and its step keeps the budget."""
 import copy
 import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -316,6 +317,20 @@ def test_another_optimizer_takes_over():
     assert model.persistent.bytes() == sum(
         p.nbytes * (2 if p.nbytes >= 65536 else 1) for p in loop.module.parameters()
     )
+
+
+def test_an_optimizer_goes_with_the_last_reference_to_it():
+    """As in eager mode, and with its state, however seldom garbage is collected."""
+    loop = Loop(share=0.5)
+    steps(3)(loop)
+    gone = [weakref.ref(state["exp_avg"]) for state in loop.optimizer.state.values()]
+    gc.collect()
+    gc.disable()
+    try:
+        loop.optimizer = None
+        assert not any(state() is not None for state in gone)
+    finally:
+        gc.enable()
 
 
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():

@@ -519,7 +519,8 @@ class CompiledModel:
         """Return the `Updates` for calls of an optimizer's own step; they live as long as the
         optimizer."""
         updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
-        found: Updates = updates.setdefault(self, Updates(optimizer))
+        # A proxy: optimizers go, with their state, as soon as the caller drops them.
+        found: Updates = updates.setdefault(self, Updates(weakref.proxy(optimizer)))
         return found
 
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:

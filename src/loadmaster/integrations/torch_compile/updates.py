@@ -128,7 +128,7 @@ _BLOCK = 2 << 20
 
 def is_elementwise(optimizer: Optimizer) -> bool:
     """Return whether an optimizer is known to update each element of a parameter independently."""
-    return type(optimizer) in _ELEMENTWISE
+    return optimizer.__class__ in _ELEMENTWISE
 
 
 class Update:
@@ -168,7 +168,7 @@ class Update:
         self.gradient: Tensor | None = None
 
     def __str__(self) -> str:
-        return f"optimizer.{type(self.optimizer).__name__}"
+        return f"optimizer.{self.optimizer.__class__.__name__}"
 
     def __call__(self, *operands: Tensor) -> Sequence[Tensor]:
         """Update the operands (parameter, gradient, state) in place and return the state's tensors.
@@ -323,7 +323,7 @@ def group_of(optimizer: Optimizer, parameter: Tensor) -> dict[str, Any]:
         if any(one is parameter for one in group["params"]):
             return cast(dict[str, Any], group)
     raise LoadmasterError(
-        f"optimizer.{type(optimizer).__name__} has dropped a parameter that the plan updates:"
+        f"optimizer.{optimizer.__class__.__name__} has dropped a parameter that the plan updates:"
         " compile the model again"
     )
 
@@ -336,7 +336,7 @@ def step_alone(
     state: dict[str, Any],
 ) -> dict[str, Any]:
     """Make one step of a copy of ``optimizer`` on one parameter, and return the state after it."""
-    alone = object.__new__(type(optimizer))
+    alone = object.__new__(optimizer.__class__)
     alone.__dict__.update(optimizer.__dict__)
     alone.__dict__.pop(
         "step", None
@@ -348,7 +348,7 @@ def step_alone(
     alone.param_groups = [{**group, "params": [only]}]
     alone.state = defaultdict(dict, {only: state} if state else {})
     # Without the hooks around it, which are of the step of the whole optimizer.
-    step = type(optimizer).step
+    step = optimizer.__class__.step
     getattr(step, "__wrapped__", step)(alone)
     return dict(alone.state[only])
 
@@ -408,7 +408,7 @@ class Updates:
 
     def wanted(self) -> set[int]:
         """Return the parameters (by ``id``) that backward passes may update."""
-        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        groups = self.optimizer.param_groups if self.optimizer else []
         return {id(p) for group in groups for p in group["params"] if not self.is_left(p)}
 
 
@@ -518,7 +518,7 @@ def _kind_of(optimizer: Optimizer, group: dict[str, Any]) -> tuple[Any, ...]:
         return value != 0 if isinstance(value, int | float) else type(value).__name__
 
     names = sorted(group.keys() & optimizer.defaults.keys() - {"lr"})
-    return type(optimizer), *((name, is_set(group[name])) for name in names)
+    return optimizer.__class__, *((name, is_set(group[name])) for name in names)
 
 
 def _state_template(
@@ -539,8 +539,8 @@ def _state_template(
                 state = step_alone(optimizer, group, trial, gradient, {})
         except Exception as error:
             raise BudgetError(
-                f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
-                f" ({error}): call its step() yourself"
+                f"optimizer {optimizer.__class__.__name__} cannot update one parameter after"
+                f" another ({error}): call its step() yourself"
             ) from error
         known[key] = {n: v.to("meta") if _is_movable(v) else v for n, v in state.items()}
     return {
