@@ -26,7 +26,7 @@ LIMITS = {
     "mapping": (19_493, 32, 37),
     "planning": (81_888, 51, 51),
     "report": (31_897, 27, 21),
-    "integrations": (97_976, 63, 89),
+    "integrations": (97_974, 63, 89),
     "cli": (15_231, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

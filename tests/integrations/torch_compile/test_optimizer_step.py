@@ -333,6 +333,18 @@ def test_an_optimizer_goes_with_the_last_reference_to_it():
         gc.enable()
 
 
+def test_a_plan_that_moves_nothing_is_made_again_where_a_share_falls_below_it():
+    """A share is of what a step takes, which falls with the state of the optimizer."""
+    loop = Loop(lambda given: torch.optim.AdamW(given, amsgrad=True), share=0.85)
+    steps(3)(loop)
+    before = loop.model.summary()
+    assert before.moved_bytes == 0
+    loop.optimizer = torch.optim.SGD(loop.module.parameters(), 0.1)
+    steps(3)(loop)
+    now = loop.model.summary()
+    assert now.planned_peak <= now.budget < before.planned_peak
+
+
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
     module = network()
     own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))

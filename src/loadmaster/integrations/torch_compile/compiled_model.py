@@ -870,15 +870,18 @@ class PlannedGraph:
 
     def _outdated(self) -> bool:
         """Return whether other graphs take more memory than the plan leaves them, or the budget has
-        changed."""
+        changed, unless the plan moves nothing and still fits."""
         before, now = self.surroundings, self.model.surroundings(self)
         if now.budget is None:
             return False
-        if self.refused is not None or (now.offload_idle and not before.offload_idle):
-            return True
         taken, left = ((one.persistent, one.gradients, *one.results) for one in (now, before))
-        grown = any(map(operator.gt, taken, left))
-        return grown or (now.budget != before.budget and bool(self._program.copies))
+        return bool(
+            self.refused is not None
+            or now.offload_idle > before.offload_idle
+            or self.placed_peak > now.budget
+            or any(map(operator.gt, taken, left))
+            or (now.budget != before.budget and self._program.copies)
+        )
 
     def _find_persistent(self, given: Sequence[Any]) -> None:
         """Set ``persistent_tensors`` from the arguments of a run. Tensors that the run writes no
