@@ -336,7 +336,7 @@ def test_an_optimizer_goes_with_the_last_reference_to_it():
 def test_a_plan_that_moves_nothing_is_made_again_where_a_share_falls_below_it():
     """A share is of what a step takes, which falls with the state of the optimizer."""
     loop = Loop(lambda given: torch.optim.AdamW(given, amsgrad=True), share=0.85)
-    steps(3)(loop)
+    steps(4)(loop)
     before = loop.model.summary()
     assert before.moved_bytes == 0
     loop.optimizer = torch.optim.SGD(loop.module.parameters(), 0.1)
