@@ -4,7 +4,7 @@ import pytest
 from tests.support.command_line import printed, ran
 
 import loadmaster as lm
-from loadmaster.targets.load import target_text
+from loadmaster.targets.load import source_text
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +24,8 @@ def labelled(request, tmp_path):
     """A label, and the files of an NPU and of a machine with two memories whose costs have it."""
     more = CALIBRATION if request.param == "calibrated" else ""
     npu, server = tmp_path / "npu.toml", tmp_path / "server.toml"
-    npu.write_text(target_text("edge-npu") + more)
-    server.write_text(target_text("optane-server") + more)
+    npu.write_text(source_text("edge-npu") + more)
+    server.write_text(source_text("optane-server") + more)
     return request.param, npu, server
 
 
@@ -72,7 +72,7 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
 
 
 def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path):
-    (tmp_path / "s2.toml").write_text(target_text("m3e-s2") + CALIBRATION)
+    (tmp_path / "s2.toml").write_text(source_text("m3e-s2") + CALIBRATION)
     target, jobs = lm.target(tmp_path / "s2.toml"), lm.read_job_list("fixtures/jobs.csv")
     assert [part.label for part in lm.analyse(jobs, target).provenance] == ["calibrated"]
     assert [part.label for part in lm.analyse(jobs, target, "maestro").provenance] == ["estimated"]

@@ -29,12 +29,12 @@ from loadmaster.cost.tables.measured_times_csv import (
     read_kernel_times,
     write_timed,
 )
-from loadmaster.targets.load import bundled, target_document, target_text
+from loadmaster.targets.load import bundled, source_text, target_document
 from loadmaster.targets.write import target_text
 
 HEADER = "K,C,Y,X,R,S,type"
 # One core, so that rows need not name it.
-NPU = target_text("edge-npu").split("[[cores]]")
+NPU = source_text("edge-npu").split("[[cores]]")
 ONE_CORE = NPU[0] + "[[cores]]" + NPU[1].replace("count = 3\n", "")
 SHAPES = [
     *[(k, c, y + 2, y + 2, 3, 3, 1) for k in (64, 256) for c in (64, 128) for y in (14, 28)],

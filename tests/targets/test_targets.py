@@ -6,7 +6,7 @@ from tests.support.tables import cases
 
 from loadmaster.core.errors import TargetError
 from loadmaster.targets.hardware import Style
-from loadmaster.targets.load import bundled, target, target_text
+from loadmaster.targets.load import bundled, source_text, target
 
 MINIMAL = """
 name = "tiny"
@@ -95,7 +95,7 @@ def test_a_core_states_the_energies_that_are_known():
 def test_every_bundled_target_can_be_printed_and_read_back(name, tmp_path):
     file = tmp_path / "mine.toml"
     # Editors of some systems begin a file with a mark of the order of bytes.
-    file.write_text(target_text(name), encoding="utf-8-sig")
+    file.write_text(source_text(name), encoding="utf-8-sig")
     assert target(file) == target(name)
     assert target(name).description
 

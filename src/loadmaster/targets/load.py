@@ -101,12 +101,12 @@ def target_document(source: str | Path) -> dict[str, Any]:
     """Return the TOML document of a bundled target or a file, unchecked; raises
     :class:`~loadmaster.core.errors.TargetError`."""
     try:
-        return tomllib.loads(target_text(source))
+        return tomllib.loads(source_text(source))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise TargetError(f"{source}: not valid TOML: {error}") from None
 
 
-def target_text(source: str | Path) -> str:
+def source_text(source: str | Path) -> str:
     """Return the TOML of a bundled target or of a .toml file; raises
     :class:`~loadmaster.core.errors.TargetError`."""
     path = Path(source)

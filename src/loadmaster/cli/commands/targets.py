@@ -44,19 +44,19 @@ def targets_command(
 
     Example: `loadmaster targets edge-npu > my-npu.toml`
     """
-    from loadmaster.targets.load import bundled, target, target_text
+    from loadmaster.targets.load import bundled, source_text, target
 
     names = bundled() if name is None else [name]
     if output.as_json:
         shown = [
-            TargetJson(name=known, toml=target_text(known), description=target(known).description)
+            TargetJson(name=known, toml=source_text(known), description=target(known).description)
             for known in names
         ]
         output.show(versioned(TargetsJson, {"targets": shown}), list)
     elif output.quiet:
         return
     elif name is not None:
-        say(target_text(name), newline=False)
+        say(source_text(name), newline=False)
     else:
         width = max(map(len, names))
         for known in names:
