@@ -83,7 +83,7 @@ LEVELS = {
         Effort("test", 64, 4, 500, 400_000, 5.0),
         Effort("quick", 384, 3, 2_000, 6_000_000, 25.0),
         Effort("normal", 1536, 3, 5_000, 8_000_000, 100.0),
-        Effort("thorough", 12288, 4, 50_000, 64_000_000, 800.0),
+        Effort("thorough", 12_288, 4, 50_000, 64_000_000, 800.0),
     )
 }
 """Efforts by name, the least first."""

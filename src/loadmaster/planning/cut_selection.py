@@ -47,28 +47,16 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
 
     Every job gets the tiling of the least time on its core and on the links, or of the least
     energy, with its operands in the memories where the plan has them, and the plan is timed with
-    these tilings. This repeats while it helps, at most ``effort.packings`` times. O(operands x
-    cores x tilings).
+    these tilings. O(operands x cores x tilings).
     """
     workload, target = planner.problem.workload, planner.problem.target
     if len(workload.jobs) > MOST_JOBS or not target.main.in_place or planner.is_late():
         return planner, solution
-    tables = job_tables(workload, target)
-    for _ in range(planner.effort.packings):
-        if planner.is_late():
-            break
-        found = min(
-            _timed(planner, solution, tables),
-            key=lambda each: each[0].score_of(each[1]),
-            default=None,
-        )
-        if found is None:
-            break
-        other, timed = found
-        if other.score_of(timed) >= planner.score_of(solution):
-            break
-        planner, solution = found
-    return planner, solution
+    # Once: tilings change neither cores nor memories, by which they are chosen.
+    return min(
+        ((planner, solution), *_timed(planner, solution, job_tables(workload, target))),
+        key=lambda each: each[0].score_of(each[1]),
+    )
 
 
 def _timed(
