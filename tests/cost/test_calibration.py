@@ -44,6 +44,9 @@ SHAPES = [
     *[(k, 2048, 1, 1, 1, 1, 0) for k in (512, 4096)],
 ]
 
+FEW = [(512, 768, 64, 1, 1, 1, 3), (16, 64, 60, 60, 5, 5, 1), (512, 128, 64, 1, 1, 1, 3)]
+FEW += [(512, 256, 1, 1, 1, 1, 0)] * 2
+
 
 def modelled(work, target):
     """Seconds of every job on the first core with all operands in main memory, as plans have it."""
@@ -52,18 +55,18 @@ def modelled(work, target):
     return np.asarray(np.maximum(table.compute[:, 0], links))
 
 
-def measured(folder, changes, bandwidth, noise=1.0):
+def measured(folder, changes, bandwidth, noise=1.0, shapes=SHAPES):
     """The file of a target, and of the times of a machine that differs from it in what is given."""
     (folder / "npu.toml").write_text(ONE_CORE)
     (folder / "shapes.csv").write_text(
-        "\n".join([HEADER, *(",".join(map(str, row)) for row in SHAPES)])
+        "\n".join([HEADER, *(",".join(map(str, row)) for row in shapes)])
     )
     target = lm.target(folder / "npu.toml", [f"dram.bandwidth={bandwidth}"])
     target = replace(target, cores=(replace(target.cores[0], **changes),))
     seconds = modelled(lm.read_job_list(folder / "shapes.csv"), target) * noise
     rows = [
         ",".join(map(str, (*row, repr(float(took)))))
-        for row, took in zip(SHAPES, seconds, strict=True)
+        for row, took in zip(shapes, seconds, strict=True)
     ]
     (folder / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
     return folder / "npu.toml", folder / "times.csv"
@@ -164,6 +167,21 @@ def test_a_fit_is_never_worse_than_the_target_and_bears_outliers(
     found = lm.calibrate(*files)
     assert found.overall.after.median <= found.overall.before.median + 0.02
     assert found.overall.after.median < 0.08
+
+
+@pytest.mark.parametrize("row", [0, 7, 13])
+def test_one_row_in_another_unit_spoils_nothing_else(row, tmp_path):
+    unit = np.ones(len(SHAPES))
+    unit[row] = 1000
+    machine = {"efficiency": {"Conv": 0.6, "DepthwiseConv": 0.5}, "job_overhead": 2e-6}
+    found = lm.calibrate(*measured(tmp_path, machine, "12 GB/s", unit))
+    assert found.overall.after.median < 0.02
+
+
+def test_an_overhead_that_is_most_of_every_time_is_found(tmp_path):
+    machine = {"efficiency": {"Conv": 0.363, "Gemm": 0.48, "MatMul": 0.43}, "job_overhead": 1e-4}
+    files = measured(tmp_path, machine, "54 GB/s", shapes=FEW)
+    assert lm.calibrate(*files).overall.after.mean < 0.002
 
 
 def test_what_times_cannot_tell_stays_and_what_they_bound_is_said(tmp_path):

@@ -238,7 +238,7 @@ class _CalibrationRun:
 
     def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Fitted:
         """Return a figure of the fit. It counts as fitted if both a better and a worse value make
-        errors larger."""
+        errors larger, and it differs from before or limits some row."""
         design, value = self._design, float(found[number])
         step = value / 2
         if number >= design.first_overhead:
@@ -249,12 +249,12 @@ class _CalibrationRun:
         rises = loss_of(design, worse) > noticed
         falls = value == 0 or loss_of(design, better) > noticed
         changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
-        standing = (
-            Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
-        )
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
-        settled = before if standing is Standing.KEPT else _round(after)
-        return Fitted(name, before, settled, standing, len(np.unique(design.group[limited])))
+        layers = len(np.unique(design.group[limited]))
+        if not changed and not (rises and falls and layers):
+            return Fitted(name, before, before, Standing.KEPT, layers)
+        standing = Standing.FITTED if rises and falls else Standing.BOUNDED
+        return Fitted(name, before, _round(after), standing, layers)
 
 
 def _parameters(machine: Machine, design: Design) -> Floats:

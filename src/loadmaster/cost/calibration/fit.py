@@ -6,7 +6,7 @@ of predicted over measured time, so that a layer that takes ten times as long as
 counts linearly, not squared. The model is a maximum of sums, and its minimum lies where it is not
 smooth. It is found one parameter at a time: of all values at which some row would be predicted
 exactly the best, then those around it. The search starts from the target's figures and from what
-the measurements suggest, and takes the better end.
+the measurements suggest, without overheads and with large ones, and takes the best end.
 """
 
 from __future__ import annotations
@@ -122,12 +122,14 @@ def _numbered(items: Iterable[Item]) -> tuple[tuple[Item, ...], Ints]:
 def design_of(observed: Sequence[Observation]) -> Design:
     """Make the arrays of observations. O(rows x links).
 
-    A row counts half by itself and half by the root of its time: a fit should be right for every
-    layer, more so for long ones, and none of them alone decides.
+    A row counts half by itself and half by the root of its time, which counts up to ten times the
+    median: a fit should be right for every layer, more so for long ones, and none of them alone
+    decides, however wrong its time.
     """
     times = Counter(observed)
     rows, count = list(times), np.array(list(times.values()))
     seconds = column_of(rows, "seconds")
+    root = np.sqrt(np.minimum(seconds, 10 * np.median(seconds)))
     rates, rate_of = _numbered((row.core, row.kind) for row in rows)
     overheads, overhead_of = _numbered(row.core for row in rows)
     fields = tuple(dict.fromkeys(name for row in rows for name, _ in row.links))
@@ -146,7 +148,7 @@ def design_of(observed: Sequence[Observation]) -> Design:
         memory_of=memory_of,
         group=group,
         count=count,
-        weight=count * (0.5 / count.sum() + 0.5 * np.sqrt(seconds) / (count @ np.sqrt(seconds))),
+        weight=count * (0.5 / count.sum() + 0.5 * root / (count @ root)),
     )
 
 
@@ -158,8 +160,11 @@ def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:
     """
     found = given
     for stage, free in _stages(design, rows):
-        starts = (found, _from_measurements(design, found, least, stage, free))
-        ends = [_Descent(design, start.copy(), given, least, stage, free).run() for start in starts]
+        starts = [_from_measurements(design, found, least, stage, free, x) for x in (0.0, 0.9)]
+        ends = [
+            _Descent(design, start, given, least, stage, free).run()
+            for start in (found.copy(), *starts)
+        ]
         found = min(ends, key=itemgetter(0))[1]
     return found
 
@@ -185,12 +190,10 @@ def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> fl
     """Return the least factor of a rate, from 1 on, with which its rows take their measured time in
     sum, by bisection."""
     count = design.count[mine]
-    seconds = design.seconds[mine]
-    arithmetic = design.arithmetic[mine]
-    measured = float(count @ seconds)
+    measured = float(count @ design.seconds[mine])
     low = float(found[number])
     # Arithmetic alone takes as long as measured.
-    high = max(low, measured / float(count @ arithmetic))
+    high = max(low, measured / float(count @ design.arithmetic[mine]))
     tried = found.copy()
     for _ in range(_HALVINGS):
         tried[number] = middle = (low + high) / 2
@@ -209,14 +212,9 @@ def _stages(design: Design, used: Mask) -> list[tuple[Mask, Ints]]:
     everything = [(used, np.arange(design.parameters))]
     if not len(design.fields):
         return everything
-    touched = np.stack(
-        [
-            (design.links[:, design.memory_of == m] > 0).any(axis=1)
-            for m in range(int(design.memory_of.max()) + 1)
-        ]
-    )
-    near = int(np.argmax(touched[:, used].sum(axis=1)))
-    alone = used & ~np.delete(touched, near, axis=0).any(axis=0)
+    touched = design.moving(np.ones(design.parameters)) > 0
+    near = int(np.argmax(touched[used].sum(axis=0)))
+    alone = used & ~np.delete(touched, near, axis=1).any(axis=1)
     if not alone.any() or (alone == used).all():
         return everything
     others = len(design.rates) + np.flatnonzero(design.memory_of != near)
@@ -236,21 +234,20 @@ def _huber(error: Floats) -> Floats:
 
 
 def _from_measurements(
-    design: Design, given: Floats, least: Floats, used: Mask, free: Ints
+    design: Design, given: Floats, least: Floats, used: Mask, free: Ints, overhead: float
 ) -> Floats:
-    """Return a start that ignores the target: each kind at the rate of its median row, each link at
-    that of its fastest rows, and no overheads."""
+    """Return a start that ignores the target: overheads are a share ``overhead`` of the shortest
+    row, each kind is at the rate of its median row and each link at that of its fastest rows."""
     result = given.copy()
     for number in free.tolist():
         part = design.part(number)
         mine = used & (part > 0)
-        if number >= design.first_overhead:
-            result[number] = 0.0
-        elif mine.any():
+        if mine.any():
             ratio = design.seconds[mine] / part[mine]
-            is_rate = number < len(design.rates)
-            found = np.median(ratio) if is_rate else np.quantile(ratio, 0.1)
-            result[number] = max(least[number], found)
+            share = 0.5 if number < len(design.rates) else 0.1
+            result[number] = max(least[number], np.quantile(ratio, share))
+            if number >= design.first_overhead:
+                result[number] = overhead * ratio.min()
     return result
 
 
