@@ -73,7 +73,8 @@ library = ctypes.CFUNCTYPE(
 
 
 def from_c(problem, capacity, alignment, seed):
-    """Result, offsets, and the buffers of the proof."""
+    """Result, offsets, and the buffers of the proof. Every other buffer without a group is in one
+    of its own, which asks for nothing."""
     group = {
         member: (number, shift)
         for number, members in enumerate(problem.aliases, 1)
@@ -88,7 +89,8 @@ def from_c(problem, capacity, alignment, seed):
         problem.pin,
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    buffers = [Buffer(*row, *group.get(i, (0, 0))) for i, row in enumerate(rows)]
+    alone = len(group) + 1
+    buffers = [Buffer(*row, *group.get(i, (i % 2 * (alone + i), 5))) for i, row in enumerate(rows)]
     gaps = [Gap(*row) for row in zip(*(column.tolist() for column in problem.gaps), strict=True)]
     ranges = [Range(*span) for span in problem.reserved]
     sharing = [Pair(*row) for row in problem.in_place.tolist()]

@@ -217,14 +217,19 @@ TEST("null pointers and senseless limits come back as invalid") {
 TEST("an invalid problem has no offsets") {
     loadmaster_buffer buffer{};
     buffer.end = 1;
-    buffer.size = -1;
     loadmaster_problem problem{};
     problem.buffers = &buffer;
     problem.buffer_count = 1;
-    loadmaster_result result;
-    std::int64_t offset = 7;
-    CHECK(loadmaster_allocate(&problem, nullptr, &offset, nullptr, &result) == LOADMASTER_INVALID);
-    CHECK(offset == -1);
+    for (std::int64_t *wrong : {&buffer.size, &problem.alignment, &problem.capacity}) {
+        *wrong = -1;
+        loadmaster_result result;
+        std::int64_t offset = 7;
+        unsigned char witness = 7;
+        CHECK(loadmaster_allocate(&problem, nullptr, &offset, &witness, &result) ==
+            LOADMASTER_INVALID);
+        CHECK(offset == -1 && witness == 0);
+        *wrong = 0;
+    }
 }
 
 TEST("random demands: packings hold, are no lower than what is proven, and are the same every "

@@ -27,10 +27,13 @@ constexpr std::size_t kMessage = sizeof(loadmaster_result::message);
 // So many buffers are searched on the stack of the caller, which is sooner there than a thread.
 constexpr std::size_t kShallow = 64;
 
-void require_arrays(const loadmaster_problem &problem) {
+void require_few(const loadmaster_problem &problem) {
     require(
         problem.buffer_count < (std::size_t{1} << 30) && problem.gap_count < (std::size_t{1} << 29),
         "problem: too many buffers or gaps");
+}
+
+void require_arrays(const loadmaster_problem &problem) {
     require(problem.buffers || problem.buffer_count == 0, "problem: buffers is null");
     require(problem.gaps || problem.gap_count == 0, "problem: gaps is null");
     require(problem.reserved || problem.reserved_count == 0, "problem: reserved is null");
@@ -76,6 +79,7 @@ void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap,
 
 // `owned` is where the arrays go that the demands view.
 Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
+    require_few(problem);
     require_arrays(problem);
     const std::vector<loadmaster_gap> gaps = sorted_gaps(problem);
     const std::int64_t common = std::max<std::int64_t>(problem.alignment, 1);
@@ -119,6 +123,7 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)
         for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
+    std::erase_if(demands.aliases, [](const auto &group) { return group.size() < 2; });
     for (std::size_t r = 0; r < problem.reserved_count; ++r)
         demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
     const auto index = [&](std::size_t buffer) {
@@ -228,7 +233,7 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
     result->status = guarded(result->message, [&] {
         require(problem, "problem: is null");
         require(offsets || problem->buffer_count == 0, "offsets: is null");
-        require_arrays(*problem);
+        require_few(*problem);
         std::fill_n(offsets, problem->buffer_count, -1);
         if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
         OwnedBuffers owned;
