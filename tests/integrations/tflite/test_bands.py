@@ -466,3 +466,56 @@ def test_an_input_that_nothing_reads_is_not_kept():
     found = least_order(main.subgraphs[0])
     assert found.load == load
     assert max(BandSearch(chain_of(in_order(main, found.operators, {}))).load) == load
+
+
+def test_an_operator_of_constants_is_in_no_region(tmp_path):
+    model, network = started()
+    value = network.conv(network.input((1, 64, 32, 4)), 16, 3)
+    constant = network.tensor((1, 1, 1, 16), "int8", 3, scale=(0.1,), zero=0)
+    factor = network.out("DEQUANTIZE", [constant], (1, 1, 1, 16))
+    network.outputs = [network.conv(network.out("MUL", [value, factor], options={0: 0}), 4, 3, 2)]
+    for region in chain_of(model.bytes()).regions():
+        assert not region.first <= 1 < region.last
+    assert export_model(model.save(tmp_path)).least > 0
+
+
+@pytest.mark.slow
+def test_an_arena_that_a_left_out_padding_reaches_may_be_asked_for(tmp_path):
+    """Each PAD that is left out takes less of the tail, too."""
+    model, network = started()
+    value = network.input("1x16x16x4")
+    for _ in range(4):
+        given = [network.pad(value, (1, 1), (1, 1)), network.tensor((4, 3, 3, 4), data=1)]
+        given.append(network.tensor((4,), data=0))
+        value = network.out("CONV_2D", given, (1, 16, 16, 4), {0: 1, 1: 1, 2: 1, 4: 1, 5: 1})
+    network.outputs = [value]
+    path = model.save(tmp_path)
+    found = shrink_model(path, extra_work=0.0)
+    assert shrink_model(path, arena=found.least).least == found.least < export_model(path).least
+
+
+def test_work_is_that_of_the_whole_network(tmp_path):
+    """Also of fully connected layers and transposed convolutions, which are in no region."""
+    model, network = started()
+    value = network.conv(network.conv(network.input("1x32x32x4"), 16, 3), 4, 3, 2)
+    weights = network.tensor((16, 5, 5, 4), data=0.01)
+    wide = [network.ints(1, 32, 32, 16), weights, value]
+    wide = network.out("TRANSPOSE_CONV", wide, (1, 32, 32, 16), {0: 0, 1: 2, 2: 2})
+    flat = network.out("RESHAPE", [value, network.ints(1, 1024)], (1, 1024), {})
+    dense = [flat, network.tensor((200, 1024), data=0.01), -1]
+    network.outputs = [wide, network.out("FULLY_CONNECTED", dense, (1, 200), {0: 0})]
+    front = front_of(model.bytes())
+    (tmp_path / "bands.tflite").write_bytes(banded(front, front.choices[1]).data)
+    before = sum(op.macs for op in lm.load(model.save(tmp_path)).ops)
+    after = sum(op.macs for op in lm.load(tmp_path / "bands.tflite").ops)
+    assert front.choices[1].work == pytest.approx(after / before)
+
+
+def test_a_file_that_does_not_run_as_it_is_is_named(tmp_path):
+    """TFLM loads NEG of int8, and cannot invoke it."""
+    model, network = started()
+    value = network.input("1x16x8x4", "int8", scale=(0.1,))
+    value = network.out("NEG", [value], dtype="int8", scale=(0.1,))
+    network.outputs = [network.out("NEG", [value], dtype="int8", scale=(0.1,))]
+    with pytest.raises(ModelError, match="cannot run it as it is"):
+        shrink_model(model.save(tmp_path), extra_work=0.5)

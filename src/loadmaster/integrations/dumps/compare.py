@@ -64,9 +64,7 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Return the distance of the planner from the lower bound, in words."""
-        taken = self.arena.taken
-        peak = self.answer.peak
-        bound = self.answer.lower_bound
+        taken, peak, bound = self.arena.taken, self.answer.peak, self.answer.lower_bound
         if self.violations:
             return "their plan does not hold"
         if taken is None:

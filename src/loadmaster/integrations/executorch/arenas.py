@@ -78,7 +78,13 @@ class ArenaPlanner:
             result.bufsizes[arena] = (packing.peak or 0) + padding
             addresses = [] if packing.offsets is None else packing.offsets.tolist()
             for member, address in zip(members, addresses, strict=True):
-                _place(result, owners[member], arena, address)
+                owner = owners[member]
+                if isinstance(owner, Held):
+                    owner.move(arena, address)
+                    continue
+                # ExecuTorch's verifier requires one object per storage.
+                for tensor, offset in owner.tensors:
+                    result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
         _share_storage(result, requests, pairs)
         proven = all(packing.status == "optimal" for _, packing in packings.values())
         if not (self._banks or self._in_place or proven or held):
@@ -191,16 +197,6 @@ def _buffers_of(
     return buffers
 
 
-def _place(result: MemoryAlgoResult, owner: Request | Held, arena: int, address: int) -> None:
-    """Write the addresses of all tensors in a storage into ExecuTorch's result, or move the tensors
-    of subgraphs to theirs. Its verifier requires one object per storage."""
-    if isinstance(owner, Held):
-        owner.move(arena, address)
-        return
-    for tensor, offset in owner.tensors:
-        result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
-
-
 def _share_storage(result: MemoryAlgoResult, requests: Sequence[Request], pairs: Pairs) -> None:
     """Set the operand as the storage of every result at its address, because ExecuTorch's verifier
     requires this of overlapping tensors."""
@@ -216,16 +212,13 @@ def _share_storage(result: MemoryAlgoResult, requests: Sequence[Request], pairs:
 
 def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
     """Return the number of nodes that use each tensor, by the tensor's ``id``."""
-    uses: Counter[int] = Counter()
-    for node in graph_module.graph.nodes:
-        if node.op == "call_function":
-            touched = [
-                spec
-                for other in (node, *node.all_input_nodes)
-                for spec in get_node_tensor_specs(other)
-            ]
-            uses.update(map(id, touched))
-    return uses
+    return Counter(
+        id(spec)
+        for node in graph_module.graph.nodes
+        if node.op == "call_function"
+        for other in (node, *node.all_input_nodes)
+        for spec in get_node_tensor_specs(other)
+    )
 
 
 def _proof(answer: Allocation | BankAllocation) -> str:

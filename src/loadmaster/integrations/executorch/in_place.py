@@ -3,7 +3,7 @@ operand's last reader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,43 +22,37 @@ def in_place_pairs(
     own = {id(request.spec): at for at, request in enumerate(requests) if not request.inside}
     pairs = []
     for index, node in enumerate(graph_module.graph.nodes):
-        if not _is_element_wise(node):
+        made = _whole(node, own) if _is_element_wise(node) else None
+        if made is None:
             continue
-        results = get_node_tensor_specs(node)
-        if len(results) != 1 or id(results[0]) not in own:
-            continue
-        for operand in dict.fromkeys(_operands(node, own)):
+        for operand in dict.fromkeys(_whole(each, own) for each in node.args):
+            if operand in (None, made):
+                continue
             source = requests[operand].spec
             if (
-                source is not results[0]
-                and source.lifetime[1] == index
+                source.lifetime[1] == index
                 and not source.const
-                and _form_of(source) == _form_of(results[0])
+                and _form_of(source) == _form_of(requests[made].spec)
             ):
-                pairs.append((operand, own[id(results[0])]))
+                pairs.append((operand, made))
     return pairs
 
 
 def _is_element_wise(node: torch.fx.Node) -> bool:
     """Return whether a node's operator, or its functional form, has the tag ``pointwise``."""
-    target = node.target
-    if (
-        node.op != "call_function"
-        or not isinstance(target, torch._ops.OpOverload)
-        or "out" not in node.kwargs
-    ):
-        return False
-    packet = target.overloadpacket
-    return any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())
+    packet = getattr(node.target, "overloadpacket", None)
+    return (
+        node.op == "call_function"
+        and packet is not None
+        and "out" in node.kwargs
+        and any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())
+    )
 
 
-def _operands(node: torch.fx.Node, own: Mapping[int, int]) -> Iterator[int]:
-    """Yield the indices of the requests that a node reads whole."""
-    for operand in node.args:
-        if isinstance(operand, torch.fx.Node):
-            specs = get_node_tensor_specs(operand)
-            if len(specs) == 1 and id(specs[0]) in own:
-                yield own[id(specs[0])]
+def _whole(node: Any, own: Mapping[int, int]) -> int | None:
+    """Return the index of the request that is all of what a node makes; None if there is none."""
+    specs = get_node_tensor_specs(node) if isinstance(node, torch.fx.Node) else []
+    return own.get(id(specs[0])) if len(specs) == 1 else None
 
 
 def _form_of(spec: Any) -> tuple[Any, ...]:

@@ -148,8 +148,8 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
             last = max((end for end in ends if end is not None), default=index)
             own = Held(index, max(index, last) + 1, sizes, subgraphs)
             shared = [each for each in held if not own.is_apart(each)]
-            held = [each for each in held if own.is_apart(each)]
-            held.append(reduce(Held.joined, shared, own))
+            apart = (each for each in held if own.is_apart(each))
+            held = [*apart, reduce(Held.joined, shared, own)]
     return held
 
 

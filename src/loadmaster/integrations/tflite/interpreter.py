@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.errors import ModelError, missing
-from loadmaster.workloads.frontends.tflite.model import parse_model
+from loadmaster.workloads.frontends.tflite.model import SubgraphEntry, parse_model
 
 _PACKAGE = "tflite_micro"
 _ROOM = 2**28
@@ -95,9 +95,14 @@ def measure_each(
 
 def differing(old: bytes, new: bytes, head: int) -> str | None:
     """Run two models on random inputs, and return the first output that differs in any bit, or why
-    a model does not run; None if all outputs are equal."""
+    the new model does not run; None if all outputs are equal. Raises `ModelError` if the old model
+    does not run."""
     found, reason = _ask(_differences, old, new, head + _ROOM)
-    difference: str | None = found[0] if found else f"TFLM's interpreter cannot run it: {reason}"
+    if not found:
+        raise ModelError(
+            f"TFLM's interpreter cannot run it as it is, so bands cannot be checked: {reason}"
+        )
+    difference: str | None = [*found, f"TFLM's interpreter cannot run it: {reason}"][1]
     return difference
 
 
@@ -129,30 +134,31 @@ def main() -> None:
 
 
 def _differences(old: bytes, new: bytes, arena: int) -> Iterator[str | None]:
-    """Yield the first output of any inference that differs between two models in any bit; None if
-    none does."""
+    """Yield None once the old model has run; then the first output of any inference that differs
+    between two models in any bit, None if none does."""
     network = parse_model(old).subgraphs[0]
-    each = []
-    for data in (old, new):
-        interpreter, log = _loaded(data, arena)
-        if interpreter is None:
-            raise RuntimeError(_first_lines(log))
-        each.append(interpreter)
+    expected = list(_inferences(old, network, arena))
+    yield None
+    for one, other in zip(expected, _inferences(new, network, arena), strict=True):
+        for index, tensor in enumerate(network.outputs):
+            if one[index] != other[index]:
+                yield f"output {network.tensors[tensor].name!r} differs for random inputs"
+                return
+    yield None
+
+
+def _inferences(data: bytes, network: SubgraphEntry, arena: int) -> Iterator[list[bytes]]:
+    """Yield the outputs of a model for random inputs of each of three seeds."""
+    interpreter, log = _loaded(data, arena)
+    if interpreter is None:
+        raise RuntimeError(_first_lines(log))
     for seed in (1, 2, 3):
         rng = np.random.default_rng(seed)
         for index, tensor in enumerate(network.inputs):
             entry = network.tensors[tensor]
-            value = _random_input(rng, entry.shape, np.dtype(entry.dtype))
-            for interpreter in each:
-                interpreter.set_input(value, index)
-        for interpreter in each:
-            interpreter.invoke()
-        for index, tensor in enumerate(network.outputs):
-            one, other = (np.array(interpreter.get_output(index)) for interpreter in each)
-            if one.tobytes() != other.tobytes():
-                yield f"output {network.tensors[tensor].name!r} differs for inputs of seed {seed}"
-                return
-    yield None
+            interpreter.set_input(_random_input(rng, entry.shape, np.dtype(entry.dtype)), index)
+        interpreter.invoke()
+        yield [np.array(interpreter.get_output(i)).tobytes() for i in range(len(network.outputs))]
 
 
 def _random_input(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -235,11 +235,7 @@ def _in_place(
                     pairs[min(ending)] = at
                 elif idle[size]:
                     idle[size] -= 1
-        for name in {source.get(each, each) for each in (*node.input, *node.output)}:
-            if (
-                name in number
-                and buffers[number[name]].last == instant
-                and number[name] not in pairs
-            ):
-                idle[buffers[number[name]].size] += 1
+        used = {source.get(each, each) for each in (*node.input, *node.output)} & number.keys()
+        for own in {number[name] for name in used} - pairs.keys():
+            idle[buffers[own].size] += buffers[own].last == instant
     return list(pairs.items())

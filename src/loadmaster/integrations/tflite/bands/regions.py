@@ -161,12 +161,13 @@ class RowChain:
         made: dict[int, int] = {}
         sources: set[int] = set()
         for number, operator in enumerate(operators, first):
-            if len(operator.outputs) != 1 or any(
-                self.is_given(t) and t >= 0 and not self._broadcasts(operator, t)
-                for t in operator.inputs
+            read = {*self._feature_maps(operator)}
+            if len(operator.outputs) != 1 or not (
+                read
+                and all(self._broadcasts(operator, t) for t in {*operator.inputs} - {*read, -1})
             ):
                 return None
-            sources |= {t for t in operator.inputs if not self.is_given(t) and t not in made}
+            sources |= read - made.keys()
             made[operator.outputs[0]] = number
         (result,) = operators[-1].outputs
         kept = [t for t in made if t != result and self.last_use.get(t, last) >= last]

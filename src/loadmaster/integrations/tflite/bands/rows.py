@@ -24,6 +24,9 @@ _SAME = 0
 _WINDOWS = {"CONV_2D": (2, 5), "DEPTHWISE_CONV_2D": (2, 6), "AVERAGE_POOL_2D": (2, None)}
 _WINDOWS["MAX_POOL_2D"] = _WINDOWS["AVERAGE_POOL_2D"]
 """Fields of the options of window operators with the stride and the dilation of rows."""
+_TAPS = {"CONV_2D": slice(1, 4), "DEPTHWISE_CONV_2D": slice(1, 3), "FULLY_CONNECTED": slice(1, 2)}
+_TAPS["TRANSPOSE_CONV"] = slice(3)
+"""Dimensions of the weights that are a multiply-accumulate of each element."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
     " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
@@ -142,9 +145,12 @@ def _rules_of_pad(paddings: TensorEntry, data: bytes) -> Iterator[RowRule]:
 
 
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
-    """Return the multiply-accumulates for each row of an operator's result; 0 for other operators
-    than convolutions."""
-    if not operator.kind.endswith("CONV_2D"):
+    """Return the multiply-accumulates of a convolution or a fully connected layer; 0 for other
+    operators."""
+    if operator.kind not in _TAPS:
         return 0
-    made, weights = (subgraph.tensors[t].shape for t in (operator.outputs[0], operator.inputs[1]))
-    return math.prod(made[2:]) * math.prod(weights[1 : 4 if operator.kind == "CONV_2D" else 3])
+    tensors = subgraph.tensors
+    # A transposed convolution spreads each element of its operand.
+    each = operator.inputs[2:3] if operator.kind == "TRANSPOSE_CONV" else operator.outputs
+    taps = [n for t in operator.inputs[1:2] for n in tensors[t].shape[_TAPS[operator.kind]]]
+    return math.prod([*taps, *(tensors[t].count for t in each)])

@@ -24,7 +24,8 @@ from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, rounded,
 _BAND_COST = 1e-5
 """Cost of another band beside its work, as a share of the network's work."""
 _TAIL_OF_BAND = 248
-"""Bytes of the tail that a band takes with pointers of 64 bits, measured; 136 with 32 bits."""
+"""Bytes of the tail that a band takes with pointers of 64 bits, measured; 136 with 32 bits. An
+operator takes about half (PAD 128)."""
 _DEPTHWISE, _COPIED = 4, 3
 """Time of a multiply-accumulate of a depthwise convolution, and of an element copied by SLICE, in
 multiply-accumulates of other convolutions; rough values for TFLM's reference kernels."""
@@ -44,6 +45,8 @@ class BandChoice:
         Ratios of multiply-accumulates, and of the estimated time, to those of the network.
     variant
         Name of the network's variant in `Front`.
+    left_out
+        Number of operators that it leaves out.
     """
 
     bands: tuple[Bands, ...]
@@ -51,15 +54,16 @@ class BandChoice:
     work: float
     variant: str = ""
     time: float = 1.0
+    left_out: int = 0
 
     @property
     def tail(self) -> int:
-        """Estimate in bytes of what the bands add to the tail."""
-        return _TAIL_OF_BAND * sum(each.count for each in self.bands)
+        """Estimate in bytes of what the choice adds to the tail."""
+        return _TAIL_OF_BAND * (2 * sum(each.count for each in self.bands) - self.left_out) // 2
 
     @property
     def size(self) -> int:
-        """Estimate in bytes of the head and of what the bands add to the tail."""
+        """Estimate in bytes of the head and of what the choice adds to the tail."""
         return self.load + self.tail
 
 
@@ -80,10 +84,7 @@ class BandSearch:
         self.chain, self.alignment = chain, alignment
         tensors, operators = chain.subgraph.tensors, chain.subgraph.operators
         self.size = [arena_bytes(tensor) for tensor in tensors]
-        self.work = [
-            work_of(chain.subgraph, op) if number in chain.rules else 0
-            for number, op in enumerate(operators)
-        ]
+        self.work = [work_of(chain.subgraph, op) for op in operators]
         self.born = {t: 0 for t in chain.subgraph.inputs if t in chain.last_use}
         self.born |= {t: number for number, op in enumerate(operators) for t in op.outputs}
         change = [0] * (len(operators) + 1)
@@ -94,7 +95,7 @@ class BandSearch:
         self.load = list(accumulate(change[:-1]))
         # Edges of single operators, then those of regions in bands.
         self.edges = [[_Path(0.0, load, (), at + 1)] for at, load in enumerate(self.load)]
-        total = self._total(self.work)
+        total = max(1, sum(self.work))
         for region in chain.regions():
             for bands in self._bands_of(region):
                 work = self._repeated_work(bands, self.work) / total + _BAND_COST * bands.count
@@ -126,10 +127,10 @@ class BandSearch:
         """Return the bytes of a row of a feature map."""
         return row_bytes(self.chain.subgraph.tensors[tensor])
 
-    def _repeated_work(self, bands: Bands, of_row: Sequence[int]) -> int:
-        """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
+    def _repeated_work(self, bands: Bands, work: Sequence[int]) -> float:
+        """Return the sum over a region's operators of the ``work`` of the repeated rows."""
         return sum(
-            of_row[number] * (bands.count * bands.heights[tensor] - self.chain.rows(tensor))
+            work[number] * (bands.count * bands.heights[tensor] / self.chain.rows(tensor) - 1)
             for number in range(bands.region.first, bands.region.last)
             for tensor in self.chain.subgraph.operators[number].outputs
         )
@@ -141,17 +142,12 @@ class BandSearch:
             work * (_DEPTHWISE if op.kind == "DEPTHWISE_CONV_2D" else 1)
             for work, op in zip(self.work, operators, strict=True)
         ]
-        more = 0
+        more = 0.0
         for bands in chosen:
             copied = bands.height * elements(bands.region.source)
             copied += sum(cut.rows * elements(cut.tensor) for cut in bands.cuts)
             more += self._repeated_work(bands, each) + _COPIED * bands.count * copied
-        return 1 + more / self._total(each)
-
-    def _total(self, of_row: Sequence[int]) -> int:
-        """Return the sum over operators of ``of_row`` times the rows of the result, at least 1."""
-        each = zip(of_row, self.chain.subgraph.operators, strict=True)
-        return max(1, sum(row * self.chain.rows(op.outputs[0]) for row, op in each if row))
+        return 1 + more / max(1, sum(each))
 
     def _row_elements(self, tensor: int) -> int:
         """Return the number of elements of a row of a feature map."""

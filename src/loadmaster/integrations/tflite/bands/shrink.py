@@ -88,7 +88,8 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     for name, variant in variants.items():
         found = BandSearch(RowChain(variant), alignment).choices()
         little = takewhile(lambda choice: choice.work <= MOST_WORK, found)
-        offered += (replace(choice, variant=name) for choice in little)
+        left_out = len(main.operators) - len(variant.subgraphs[0].operators)
+        offered += (replace(choice, variant=name, left_out=left_out) for choice in little)
     choices = offered[:1]
     for choice in sorted(offered[1:], key=lambda each: (each.work, each.size, each.variant)):
         if choice.size < choices[-1].size:
@@ -197,8 +198,8 @@ def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> E
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
-        # With pointers of 32 bits a band's tail is about half as large.
-        tail = 0 if before is None else before.tail + choice.tail // 2
+        # An estimate within a factor of two; with pointers of 32 bits it is half as much.
+        tail = 0 if before is None else before.tail + min(2 * choice.tail, choice.tail // 2)
         if choice.load + tail <= arena:
             found = banded(front, choice)
             found = found if before is None else found.measured(before)
