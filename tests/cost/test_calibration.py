@@ -214,6 +214,18 @@ def kernel_rows(graph, target):
     return rows
 
 
+def test_a_kernel_that_copies_is_no_copy_between_memories(tmp_path):
+    rows = [
+        TimedKernel("copy_", "", 1e-3, Amounts("copy", 0, 2**20, 32, 2**22, 2**22, 0, 0)),
+        TimedKernel("copy.to_fast", "", 1e-3, Amounts(COPY, 0, 0, 8, 0, 2**22, 2**22, 0)),
+    ]
+    path = write_timed(rows, tmp_path / "times.csv")
+    assert read_kernel_times(path) == {"copy_": {frozenset(): 1e-3}}
+    found = figures(lm.calibrate("optane-server", path))
+    assert found["copy.to_fast"] == (pytest.approx(2**22 / 1e-3, rel=1e-5), Standing.FITTED)
+    assert lm.calibrate("optane-server", path).overall.after.mean < 0.01
+
+
 @pytest.mark.slow
 def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_path):
     graph = lm.load("onnx:squeezenet")

@@ -18,9 +18,9 @@ from loadmaster.workloads.frontends.job_list import COLUMNS as SHAPE
 
 KERNEL = ("kernel", "combination", "seconds")
 """Columns of the table that ``loadmaster place --cost`` takes."""
-COPY = "copy"
-"""The kind of rows that are copies between memories, called as the fields of a target's ``copy``
-table."""
+COPY = "copy between memories"
+"""The kind of rows that are such copies, called as the fields of a target's ``copy`` table. No
+kernel is of this kind; some are of the kind ``copy``."""
 
 
 @dataclass(frozen=True, slots=True)
