@@ -229,3 +229,11 @@ def test_sums_stay_whole_where_other_cuts_make_operators_fit():
     plan = verified([product(1, 700, 300)], copying(2, 4096))
     assert len(plan.jobs) > 60
     assert not any(job.summed for job in plan.jobs)
+
+
+def test_the_smallest_pieces_of_a_large_tensor_are_not_all_made():
+    """A billion pieces of one element."""
+    graph = graph_of("y = Relu(x)", "float[1,64,4096,4096] x", "y")
+    network = DivisibleNetwork.of(graph, target := copying(1, 2**30))
+    (cut,) = fitted(network, target, 2**29)
+    assert 8 <= cut.tiles <= 32

@@ -120,14 +120,15 @@ class _Fitting:
             sizes = {access.tensor: access.bytes for access in (*group.reads, *group.writes)}
         else:
             parts = {axis: form.shape[axis] for axis in form.axes}
-            box = form.grid(parts).boxes[0]
+            box = tuple((0, ends[0]) for ends in form.grid(parts).ends)
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else ()
             sizes |= {
                 storage: self._bytes(storage, *map(volume, uses.needed([box], summed)))
                 for storage, uses in form.uses.items()
             }
-            sizes |= {"": self._width(number)} if summed else {}
+            if summed:
+                sizes[""] = self._width(number)
         return sum(map(self._padded, sizes.values()))
 
     def _demands(self) -> Iterator[_Demand]:
@@ -138,8 +139,10 @@ class _Fitting:
             most = _Demand(-1, {})
             for _ in range(cut.tiles):
                 job = next(jobs)
-                names = dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes))
-                sizes = {name: self._padded(work.tensors[index[name]].bytes) for name in names}
+                sizes = {
+                    operand.tensor: self._padded(work.tensors[index[operand.tensor]].bytes)
+                    for operand in (*job.reads, *job.writes)
+                }
                 total = sum(sizes.values())
                 if total > most.bytes:
                     reads = Counter[str]()
