@@ -14,7 +14,7 @@ from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import CHANNELS, WHOLE, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import Box, common_box, disjoint, volume, whole
+from loadmaster.workloads.window import Box, common_box, volume, whole
 
 
 @dataclass(frozen=True)
@@ -107,33 +107,28 @@ class Pieces:
                     self._cut_given(number, access.tensor)
 
     def _cut_given(self, number: int, storage: str) -> None:
-        """Divide a weight or input into the boxes that the pieces of operator ``number`` need, if
-        these are disjoint, cover all of it and hold whole bytes; else leave it whole."""
+        """Divide a weight or input where the boxes that the pieces of operator ``number`` need end:
+        a weight if these boxes are its parts, an input if each part is needed, and both into whole
+        bytes; else leave it whole. O(pieces)."""
         tensor = self.graph.tensors[storage]
-        needed = self._needed(number, storage)
-        if self.cuts[number].sums:
-            needed = [box for box in needed if volume(box)]
-        boxes = list(dict.fromkeys(needed))
-        if tensor.kind is TensorKind.INPUT:
-            grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
-            if len({part for box in boxes for part in grid.parts_overlapping(box)}) < grid.tiles:
-                # Nobody reads some part: between the boxes are gaps, seen through a reshape.
-                return
-            boxes = list(grid.boxes)
-        volumes = [volume(box) for box in boxes]
-        # Boxes that overlap, or leave something out, add up to another volume; parts have whole
-        # bytes, also of elements that are smaller.
-        if (
-            len(boxes) < 2
-            or sum(volumes) != tensor.count
-            or any(size == 0 or tensor.bytes * size % tensor.count for size in volumes)
-            or (storage not in self._grids and not disjoint(boxes))
-        ):
+        boxes = dict.fromkeys(box for box in self._needed(number, storage) if volume(box))
+        if len(boxes) < 2:
             return
-        self.parts[storage] = [
-            Part(label_of(i, len(boxes)), box, tensor.bytes * size // tensor.count)
-            for i, (box, size) in enumerate(zip(boxes, volumes, strict=True))
-        ]
+        grid = _where_first_needed([*boxes], tensor.shape)
+        if tensor.kind is TensorKind.INPUT:
+            # Through a reshape there may be gaps between the boxes, which nobody reads.
+            needed = {part for box in boxes for part in grid.parts_overlapping(box)}
+            is_divided = len(needed) == grid.tiles
+        else:
+            is_divided = grid.tiles == len(boxes) and boxes.keys() == {*grid.boxes}
+        sizes = [tensor.bytes * volume(box) for box in grid.boxes] if is_divided else []
+        # Parts have whole bytes, also of elements that are smaller.
+        if sizes and not any(size % tensor.count for size in sizes):
+            self._grids[storage] = grid
+            self.parts[storage] = [
+                Part(label_of(i, grid.tiles), box, size // tensor.count)
+                for i, (box, size) in enumerate(zip(grid.boxes, sizes, strict=True))
+            ]
 
     def _needed(self, number: int, storage: str) -> list[Box]:
         """The box of a storage that each piece of an operator needs."""
