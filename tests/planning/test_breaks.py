@@ -581,7 +581,7 @@ BREAKS = {
     ),
     "copy too fast": (
         finished(edit(FAST_HOST, "transfers", named("load x"), end=us(1))),
-        "copy: copy 'load x' takes 1.00 us, the copy engine needs 1.02 us",
+        "copy: copy 'load x' takes 1.00 us, the copy engine needs 2.05 us",
     ),
     "link too slow": (
         main_memory(read_bandwidth=2.5e8),

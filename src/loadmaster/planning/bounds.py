@@ -122,11 +122,11 @@ def divisible_needs(
 
 def _compulsory_time(target: Target, inbound: int, outbound: int) -> int:
     """Time of the main link for the bytes that must come in and go out. Where operands must be
-    copied, it is used by copies alone, which run one at a time and as fast as the copy engine
-    can."""
+    copied, it is used by copies alone, which run one at a time and at most as fast as the copy
+    engine while jobs run."""
     into, out = target.main.read_bandwidth, target.main.write_bandwidth
     if not target.main.in_place and target.copy is not None:
-        to_main, to_fast = map(max, target.copy.blocking, target.copy.overlapping)
+        to_main, to_fast = target.copy.overlapping
         into = min(into, to_fast, target.near.write_bandwidth)
         out = min(out, to_main, target.near.read_bandwidth)
     return int(_fine(np.array(inbound / into + outbound / out)))

@@ -66,8 +66,8 @@ def what_if(
 
 
 def changes(target: Target) -> Iterator[tuple[str, Target]]:
-    """Machines that differ in one thing: twice each link, twice the fast memory, one core more,
-    another dataflow."""
+    """Machines that differ in one thing: twice each link, twice the fast memory, copies twice as
+    fast, one core more, another dataflow."""
     for number, memory in enumerate(target.memories):
         faster = target.with_memory(
             number,
@@ -78,6 +78,9 @@ def changes(target: Target) -> Iterator[tuple[str, Target]]:
         if number > 0:
             larger = target.with_memory(number, capacity=2 * memory.capacity)
             yield f"twice the capacity of {memory.name}", larger
+    if target.copy:
+        twice = tuple(2 * rate for rate in target.copy.overlapping)
+        yield "copies twice as fast", replace(target, copy=replace(target.copy, overlapping=twice))
     first = target.cores[0]
     cores = *target.cores, replace(first, name=f"{first.name}+")
     yield f"one more core like {first.name}", replace(target, cores=cores)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline, Interrupts, Progress, no_progress
 from loadmaster.core.task_graph import upward_rank
@@ -70,10 +70,21 @@ class WorkloadPlanner:
         target = self.problem.target
         require_room(self.problem.workload, target)
         begun = self._separate()
-        least = begun[0].final_score
+        least = nearest = begun[0].final_score
         # Where all operands must be in the fast memory, the first plan may find no addresses.
         holds = target.main.in_place and not least.overflow
-        found, nearest, history = self._searched(begun[0].run.start, holds=holds)
+        found: Solution | None = None
+        history = [(0, least)]
+        try:
+            # With a plan at hand, Ctrl-C ends the search at once.
+            with self.interrupts.breakable() if holds else nullcontext():
+                for evaluations, score, solution in self._improvements(begun[0].run.start, holds):
+                    nearest = min(nearest, score)
+                    if solution is not None:
+                        found = solution
+                        history.append((evaluations, self.score_of(solution)))
+        except KeyboardInterrupt:
+            self.interrupted = True
         for each in begun:
             if each.final_score.overflow or (
                 found is not None and each.final_score >= self.score_of(found)
@@ -82,9 +93,8 @@ class WorkloadPlanner:
             first, _ = self._completed(each)
             found = min(filter(None, (found, first)), key=self.score_of, default=None)
         if found is None:
-            excess = min(nearest, least).overflow
-            raise refusal(self.problem.workload, target, excess, stopped=self.interrupted)
-        return replace(found, search=((0, least), *history))
+            raise refusal(self.problem.workload, target, nearest.overflow, stopped=self.interrupted)
+        return replace(found, search=tuple(history))
 
     def _separate(self) -> list[Evaluation]:
         """Map jobs with all tensors in main memory, then fill the fast memory along the same order;
@@ -176,37 +186,16 @@ class WorkloadPlanner:
         """Time a plan that was made for another machine or other tilings."""
         return self._addresses.timed(solution)
 
-    def _searched(
-        self, start: Ints, *, holds: bool
-    ) -> tuple[Solution | None, Score, tuple[tuple[int, Score], ...]]:
-        """Run the joint search from the order of ``start`` times.
-
-        Returns the best plan that has addresses (None if there is none), the best score seen, and
-        the improvements. If another plan ``holds`` already, Ctrl-C ends the search at once.
-        """
-        best: Solution | None = None
-        history = []
-        search = self._search(start, self._samples, self.report)
-        nearest = Score(WHOLE_LIMIT, 0, 0, 0)
-        try:
-            with self.interrupts.breakable() if holds else nullcontext():
-                for evaluations, score, solution in self._improvements(search, holds):
-                    nearest = min(nearest, score)
-                    if solution is not None:
-                        best = solution
-                        history.append((evaluations, self.score_of(solution)))
-        except KeyboardInterrupt:
-            self.interrupted = True
-        return best, nearest, tuple(history)
-
     def _improvements(
-        self, search: JointSearch, holds: bool
+        self, start: Ints, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """Yield, for each round of the search: evaluations so far, the score, and the plan if it
-        has addresses and beats the best so far.
+        """Yield, for each round of the joint search from the order of ``start`` times: evaluations
+        so far, the score, and the plan if it has addresses and beats the best so far.
 
         Without addresses the search continues with less memory, from the best state so far.
+        ``holds``: there is a plan already.
         """
+        search = self._search(start, self._samples, self.report)
         failures, rounds = 0, self.effort.packings
         least: Score | None = None
         for left in reversed(range(rounds)):

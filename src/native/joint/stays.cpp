@@ -198,7 +198,8 @@ class Chooser {
             }
             if (streamed_[t]) continue;
             if (produced(t)) offer_from_producer(result, t);
-            if (!produced(t) && machine_.engine[kFast] > 0.0) offer_fetched(result, t);
+            if (!produced(t) && machine_.engine[kFast] > 0.0 && options_.prefetched_bytes > 0)
+                offer_fetched(result, t);
         }
         sort_descending(result, [](const Item &item) { return item.density; });
         return result;

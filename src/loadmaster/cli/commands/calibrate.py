@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import (
-    NETWORK,
-    Reading,
-    option,
-    out_to,
-)
+from loadmaster.cli.options import NETWORK, Reading, option, out_to
 from loadmaster.cli.output import Output, versioned
 
 

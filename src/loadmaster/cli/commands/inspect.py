@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import (
-    NETWORKS,
-    Overrides,
-    Reading,
-    machine_of,
-    out_to,
-    target_of,
-)
+from loadmaster.cli.options import NETWORKS, Overrides, Reading, machine_of, out_to, target_of
 from loadmaster.cli.output import PageOutput, versioned
 
 

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from loadmaster.cli.options import (
-    MACHINE,
-    SEARCH,
-    Reading,
-    TimeLimit,
-    option,
-    out_to,
-    parsed,
-)
+from loadmaster.cli.options import MACHINE, SEARCH, Reading, TimeLimit, option, out_to, parsed
 from loadmaster.cli.output import Output, say, versioned
 from loadmaster.core.provenance import Label
 

@@ -36,11 +36,7 @@ from loadmaster.integrations.tflite.planned_file import (
     with_plan,
 )
 from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
-from loadmaster.workloads.frontends.tflite.model import (
-    OperatorEntry,
-    SubgraphEntry,
-    TfliteModel,
-)
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry, TfliteModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,7 @@ from loadmaster import _native
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.effort import Effort
-from loadmaster.integrations.torch_compile.captured import (
-    Call,
-    Captured,
-    View,
-    on_storage,
-    view_of,
-)
+from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, view_of
 from loadmaster.integrations.torch_compile.cpu_memory import (
     free_library_buffers,
     install_allocator,

@@ -119,8 +119,8 @@ class _Fitting:
         if form is None:
             sizes = {access.tensor: access.bytes for access in (*group.reads, *group.writes)}
         else:
-            parts = {axis: form.shape[axis] for axis in form.axes}
-            box = tuple((0, ends[0]) for ends in form.grid(parts).ends)
+            finest = form.grid(dict(enumerate(form.shape)))
+            box = tuple((0, ends[0]) for ends in finest.ends)
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else ()
             sizes |= {

@@ -41,7 +41,7 @@ class JointOptions:
     filled_fraction
         Share of each memory that may be filled.
     prefetch_fraction
-        Share of the filled part up to which tensors may be prefetched.
+        Share of the filled part up to which tensors may be prefetched; 0: none is fetched.
     release_delay_positions
         Number of positions in the order for which the room of a tensor is held after its last use,
         so that as many later jobs can run beside it.
@@ -168,6 +168,12 @@ class JointProblem:
             capacity=self.capacity,
             in_place=self.target.main.in_place,
         )
+
+    @property
+    def copies_are_slow(self) -> bool:
+        """Whether jobs can read main memory faster than the copy engine does."""
+        copy, main = self.target.copy, self.target.main
+        return bool(copy and main.in_place and copy.overlapping[1] < main.read_bandwidth)
 
     @cached_property
     def fetches_may_wait(self) -> bool:

@@ -206,7 +206,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     values: dict[str, tuple[Any, ...]] = {
         "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
-        "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
+        "prefetch_fraction": (*(0.0,) * problem.copies_are_slow, 0.3, 0.5, 0.75, 1.0),
         "link_load_limit": (1.5, 2.0, 3.0, math.inf),
     }
     if goal.needs_energy:

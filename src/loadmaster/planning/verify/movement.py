@@ -110,13 +110,12 @@ def bandwidths(facts: Facts) -> Iterator[str]:
 
 
 def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
-    """Seconds that the copy engine needs at its better speed; none if the target does not say."""
+    """Seconds that the copy engine needs while jobs run; none if the target does not say."""
     engine = facts.plan.target.copy
     if engine is None:
         return 0.0
     names = [memory.name for memory in facts.plan.target.memories]
-    into = names.index(copy.destination)
-    speed = max(engine.blocking[into], engine.overlapping[into])
+    speed = engine.overlapping[names.index(copy.destination)]
     return copy.bytes / speed if speed > 0 else math.inf
 
 
