@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -204,18 +203,15 @@ def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
 def _between_gaps(
     problem: Problem, owner: int, offset: int, gaps: list[list[int]]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the rectangles that a buffer with gaps occupies."""
-    lower, upper, size = (
+    """Yield the rectangles that a buffer with gaps occupies; O(gaps log gaps)."""
+    now, upper, size = (
         int(column[owner]) for column in (problem.lower, problem.upper, problem.size)
     )
-    for begin, end in pairwise(
-        sorted({lower, upper, *(instant for gap in gaps for instant in gap[:2])})
-    ):
-        first, last = next(
-            ((low, high) for a, b, low, high in gaps if a <= begin and end <= b), (0, size)
-        )
-        if first < last:
-            yield begin, end, offset + first, offset + last
+    for begin, end, low, high in (*sorted(gaps), (upper, upper, 0, 0)):
+        for start, stop, first, last in ((now, begin, 0, size), (begin, end, low, high)):
+            if start < stop and first < last:
+                yield start, stop, offset + first, offset + last
+        now = end
 
 
 def _sweep(pieces: OccupiedAreas) -> Overlaps:

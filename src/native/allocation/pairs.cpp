@@ -45,13 +45,15 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     return lives;
 }
 
+// Whether whole sections of two buffers overlap; linear, as sections are in order of time.
 bool meet(const Buffers &buffers, Int one, Int other) {
-    for (Int s : buffers.sections(one)) {
-        if (!buffers.whole(one, s)) continue;
-        for (Int t : buffers.sections(other))
-            if (buffers.whole(other, t) && buffers.begin[s] < buffers.end[t] &&
-                buffers.begin[t] < buffers.end[s])
-                return true;
+    Int s = buffers.first[one], t = buffers.first[other];
+    while (s < buffers.first[one + 1] && t < buffers.first[other + 1]) {
+        const bool is_whole = buffers.whole(one, s);
+        if (is_whole && buffers.whole(other, t) && buffers.begin[s] < buffers.end[t] &&
+            buffers.begin[t] < buffers.end[s])
+            return true;
+        ++(buffers.end[s] < buffers.end[t] || !is_whole ? s : t);
     }
     return false;
 }

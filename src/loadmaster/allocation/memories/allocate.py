@@ -28,13 +28,7 @@ from loadmaster.allocation.memories.relaxation import CoverCut, Relaxation, rela
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
-from loadmaster.allocation.problem import (
-    Allocation,
-    BuffersLike,
-    Infeasibility,
-    Problem,
-    Status,
-)
+from loadmaster.allocation.problem import Allocation, BuffersLike, Infeasibility, Problem, Status
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
