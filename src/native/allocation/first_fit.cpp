@@ -17,7 +17,8 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// Up to this many buffers, a plain list of what is placed is faster than a tree.
+// Up to this many buffers, or sections of buffers with gaps, a plain list of what is placed is
+// faster than a tree.
 constexpr std::int64_t kPlainListLimit = 1500;
 
 // The lowest aligned offset strictly inside none of some ranges, or with `best_fit` the lowest one
@@ -223,7 +224,7 @@ Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std
         return run<Placed>(buffers, time, order, best_fit, limit, order_budget, leave_out);
     };
     if (!buffers.near_first.empty()) return with.template operator()<PlacedPairs>();
-    if (buffers.count() <= kPlainListLimit) return with.template operator()<PlacedList>();
+    if (std::ssize(buffers.begin) <= kPlainListLimit) return with.template operator()<PlacedList>();
     return with.template operator()<PlacedTree>();
 }
 
