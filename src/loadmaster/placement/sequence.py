@@ -266,15 +266,17 @@ def _least_seconds(kernel: Kernel) -> float:
 
 def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
     """Return for every kernel the tensors that it cannot use in the slow memory, with any
-    algorithm."""
-    needed: list[set[int]] = []
+    algorithm. O(operands)."""
+    needed = []
     for kernel in sequence.kernels:
-        here = set()
-        for o, operand in enumerate(kernel.operands):
-            alone = [o == other for other in range(len(kernel.operands))]
-            if math.isinf(kernel.seconds(alone)):
-                here.add(operand.tensor)
-        needed.append(here)
+        table = kernel.measured and kernel.measured[0]
+        needed.append(
+            {
+                operand.tensor
+                for o, operand in enumerate(kernel.operands)
+                if math.isinf(table[(1 << o) % len(table)] if table else operand.slow_seconds)
+            }
+        )
     return needed
 
 
