@@ -201,3 +201,12 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
     verified([graph], machine(24_000), cut="none")
     assert left_out[0] > 0
     assert min(left_out) < left_out[0]
+
+
+def test_a_slow_copy_engine_makes_no_plan_slower():
+    """It need not be used: jobs stream what they read."""
+    network = [lm.load("onnx:squeezenet", precision="int8")]
+    machine = lm.target("edge-npu", ["scratchpad.capacity=1MiB", "copy.to_fast=100MB/s"])
+    slow, none = (verified(network, each) for each in (machine, replace(machine, copy=None)))
+    assert slow.metrics.makespan.value <= 1.05 * none.metrics.makespan.value
+    assert all(transfer.job for transfer in slow.transfers)
