@@ -214,6 +214,21 @@ def kernel_rows(graph, target):
     return rows
 
 
+def test_figures_of_the_second_memory_count_when_those_of_the_core_are_chosen(tmp_path):
+    """An overhead that suits kernels in the fast memory as well as another spoils the rest."""
+    rng = np.random.default_rng(355)
+    rates = {"dram.bandwidth": (0, 2.5), "pmm.read_bandwidth": (-0.5, 1.5)}
+    overrides = [f"{name}={10 ** rng.uniform(*ends):.3g} GB/s" for name, ends in rates.items()]
+    overrides.append(f"cores.cpu.peak={10 ** rng.uniform(0, 4):.3g} GFLOP/s")
+    rng.choice(3)
+    rows = [
+        replace(row, seconds=row.seconds * float(np.exp(rng.normal(0, 0.2))))
+        for row in kernel_rows(lm.load("onnx:squeezenet"), lm.target("optane-server", overrides))
+    ]
+    found = lm.calibrate("optane-server", write_timed(rows, tmp_path / "times.csv"))
+    assert found.overall.after.mean < 0.4
+
+
 def test_a_kernel_that_copies_is_no_copy_between_memories(tmp_path):
     rows = [
         TimedKernel("copy_", "", 1e-3, Amounts("copy", 0, 2**20, 32, 2**22, 2**22, 0, 0)),

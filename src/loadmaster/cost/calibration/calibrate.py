@@ -246,14 +246,15 @@ class _CalibrationRun:
         better, worse = found.copy(), found.copy()
         better[number], worse[number] = max(0.0, value - step), value + step
         noticed = loss_of(design, found) + _NOTICEABLE
-        rises = loss_of(design, worse) > noticed
-        falls = value == 0 or loss_of(design, better) > noticed
+        known = loss_of(design, worse) > noticed and (
+            value == 0 or loss_of(design, better) > noticed
+        )
         changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        if not changed and not (rises and falls and layers):
+        if not changed and not (known and layers):
             return Fitted(name, before, before, Standing.KEPT, layers)
-        standing = Standing.FITTED if rises and falls else Standing.BOUNDED
+        standing = Standing.FITTED if known else Standing.BOUNDED
         return Fitted(name, before, _round(after), standing, layers)
 
 

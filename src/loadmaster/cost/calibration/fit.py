@@ -6,7 +6,7 @@ of predicted over measured time, so that a layer that takes ten times as long as
 counts linearly, not squared. The model is a maximum of sums, and its minimum lies where it is not
 smooth. It is found one parameter at a time: of all values at which some row would be predicted
 exactly the best, then those around it. The search starts from the target's figures and from what
-the measurements suggest, without overheads and with large ones, and takes the best end.
+the measurements suggest, without overheads and with large ones. The end of the least loss is taken.
 """
 
 from __future__ import annotations
@@ -158,15 +158,15 @@ def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:
 
     Deterministic. O(sweeps x parameters x values tried x rows).
     """
-    found = given
-    for stage, free in _stages(design, rows):
-        starts = [_from_measurements(design, found, least, stage, free, x) for x in (0.0, 0.9)]
-        ends = [
-            _Descent(design, start, given, least, stage, free).run()
-            for start in (found.copy(), *starts)
-        ]
-        found = min(ends, key=itemgetter(0))[1]
-    return found
+    ends = []
+    for overhead in (None, 0.0, 0.9):
+        total, found = 0.0, given
+        for stage, free in _stages(design, rows):
+            start = _start(design, found, least, stage, free, overhead)
+            loss, found = _Descent(design, start, given, least, stage, free).run()
+            total += loss
+        ends.append((total, found))
+    return min(ends, key=itemgetter(0))[1]
 
 
 def balanced(design: Design, found: Floats, rows: Mask) -> Floats:
@@ -197,8 +197,8 @@ def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> fl
     tried = found.copy()
     for _ in range(_HALVINGS):
         tried[number] = middle = (low + high) / 2
-        total = float(count @ design.predicted(tried)[mine])
-        low, high = (middle, high) if total < measured else (low, middle)
+        is_less = count @ design.predicted(tried)[mine] < measured
+        low, high = (middle, high) if is_less else (low, middle)
     return low
 
 
@@ -210,7 +210,7 @@ def _stages(design: Design, used: Mask) -> list[tuple[Mask, Ints]]:
     by themselves.
     """
     everything = [(used, np.arange(design.parameters))]
-    if not len(design.fields):
+    if not design.fields:
         return everything
     touched = design.moving(np.ones(design.parameters)) > 0
     near = int(np.argmax(touched[used].sum(axis=0)))
@@ -233,13 +233,14 @@ def _huber(error: Floats) -> Floats:
     return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
 
 
-def _from_measurements(
-    design: Design, given: Floats, least: Floats, used: Mask, free: Ints, overhead: float
+def _start(
+    design: Design, given: Floats, least: Floats, used: Mask, free: Ints, overhead: float | None
 ) -> Floats:
-    """Return a start that ignores the target: overheads are a share ``overhead`` of the shortest
-    row, each kind is at the rate of its median row and each link at that of its fastest rows."""
+    """Return the given figures if ``overhead`` is None, else a start that ignores them: overheads
+    are that share of the shortest row, each kind is at the rate of its median row and each link at
+    that of its fastest rows."""
     result = given.copy()
-    for number in free.tolist():
+    for number in [] if overhead is None else free.tolist():
         part = design.part(number)
         mine = used & (part > 0)
         if mine.any():
@@ -297,8 +298,8 @@ class _Descent:
             return
         seconds = self.design.seconds[rows]
         weight = self.design.weight[rows]
-        least = float(self.least[number])
-        stay = max(float(self.given[number]), least)
+        least = self.least[number]
+        stay = max(self.given[number], least)
         exact = (seconds - base) / part
         exact = np.unique(exact[exact > least])
         if len(exact) > _MOST_TRIED:

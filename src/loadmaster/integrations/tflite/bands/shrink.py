@@ -198,7 +198,7 @@ def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> E
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
-        # An estimate within a factor of two; with pointers of 32 bits it is half as much.
+        # The estimate is right within a factor of two, and below zero where operators are left out.
         tail = 0 if before is None else before.tail + min(2 * choice.tail, choice.tail // 2)
         if choice.load + tail <= arena:
             found = banded(front, choice)
