@@ -45,7 +45,8 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     return lives;
 }
 
-// Whether whole sections of two buffers overlap; linear, as sections are in order of time.
+// Whether whole sections of two buffers overlap. Linear, as sections are in order of time; where
+// several are at once, as of aliases, it may miss some, which weakens the bound at most.
 bool meet(const Buffers &buffers, Int one, Int other) {
     Int s = buffers.first[one], t = buffers.first[other];
     while (s < buffers.first[one + 1] && t < buffers.first[other + 1]) {

@@ -200,7 +200,10 @@ bool meet(const Buffers &buffers, const std::optional<std::vector<Pair>> &confli
 
 Merged merge(const Demands &demands) {
     const Buffers &buffers = demands.buffers;
-    if (demands.aliases.empty()) {
+    // A group of one asks for nothing.
+    auto groups =
+        demands.aliases | std::views::filter([](const Group &group) { return group.size() > 1; });
+    if (groups.empty()) {
         Merged same{buffers, {buffers, demands.hint}, {}, {}};
         merge_pairs(demands, same);
         return same;
@@ -208,7 +211,7 @@ Merged merge(const Demands &demands) {
     Merger merged;
     merged.places.assign(buffers.size.size(), -1);
     merged.lifts.assign(buffers.size.size(), 0);
-    for (const Group &group : demands.aliases)
+    for (const Group &group : groups)
         for (const Member &member : group) merged.places[member.buffer] = -2;
     for (Int b : indices(buffers.count())) {
         if (merged.places[b] == -2) continue;
@@ -216,7 +219,7 @@ Merged merge(const Demands &demands) {
         merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.hint[b]);
         copy_sections(buffers, b, merged.buffers);
     }
-    for (const Group &group : demands.aliases) merge_group(demands, group, merged);
+    for (const Group &group : groups) merge_group(demands, group, merged);
     Merged done{buffers, Rewritten(std::move(merged.buffers)), std::move(merged.places),
         std::move(merged.lifts)};
     merge_pairs(demands, done);

@@ -79,7 +79,6 @@ void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap,
 
 // `owned` is where the arrays go that the demands view.
 Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
-    require_few(problem);
     require_arrays(problem);
     const std::vector<loadmaster_gap> gaps = sorted_gaps(problem);
     const std::int64_t common = std::max<std::int64_t>(problem.alignment, 1);
@@ -123,7 +122,6 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)
         for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
-    std::erase_if(demands.aliases, [](const auto &group) { return group.size() < 2; });
     for (std::size_t r = 0; r < problem.reserved_count; ++r)
         demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
     const auto index = [&](std::size_t buffer) {
@@ -262,6 +260,7 @@ int loadmaster_verify(const loadmaster_problem *problem, const int64_t *offsets,
     return guarded(message, [&] {
         require(problem, "problem: is null");
         require(offsets || problem->buffer_count == 0, "offsets: is null");
+        require_few(*problem);
         OwnedBuffers owned;
         const Demands demands = demands_of(*problem, owned);
         check(demands);
