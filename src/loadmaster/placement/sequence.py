@@ -269,6 +269,7 @@ def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
     algorithm. O(operands)."""
     needed = []
     for kernel in sequence.kernels:
+        # In an index of the table bit o is operand o; operands beyond its bits are not told apart.
         table = kernel.measured and kernel.measured[0]
         needed.append(
             {

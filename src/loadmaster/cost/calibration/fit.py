@@ -159,10 +159,13 @@ def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:
     Deterministic. O(sweeps x parameters x values tried x rows).
     """
     ends = []
+    # From the given figures, then without overheads, and with ones that are most of every time.
     for overhead in (None, 0.0, 0.9):
         total, found = 0.0, given
         for stage, free in _stages(design, rows):
-            start = _start(design, found, least, stage, free, overhead)
+            start = found.copy()
+            if overhead is not None:
+                _start_from_measurements(start, design, least, stage, free, overhead)
             loss, found = _Descent(design, start, given, least, stage, free).run()
             total += loss
         ends.append((total, found))
@@ -233,23 +236,22 @@ def _huber(error: Floats) -> Floats:
     return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
 
 
-def _start(
-    design: Design, given: Floats, least: Floats, used: Mask, free: Ints, overhead: float | None
-) -> Floats:
-    """Return the given figures if ``overhead`` is None, else a start that ignores them: overheads
-    are that share of the shortest row, each kind is at the rate of its median row and each link at
+def _start_from_measurements(
+    start: Floats, design: Design, least: Floats, used: Mask, free: Ints, overhead: float
+) -> None:
+    """Set the free figures of a start from the measurements alone: overheads are a share
+    ``overhead`` of the shortest row, each kind is at the rate of its median row and each link at
     that of its fastest rows."""
-    result = given.copy()
-    for number in [] if overhead is None else free.tolist():
+    for number in free.tolist():
         part = design.part(number)
         mine = used & (part > 0)
         if mine.any():
             ratio = design.seconds[mine] / part[mine]
-            share = 0.5 if number < len(design.rates) else 0.1
-            result[number] = max(least[number], np.quantile(ratio, share))
             if number >= design.first_overhead:
-                result[number] = overhead * ratio.min()
-    return result
+                start[number] = overhead * ratio.min()
+            else:
+                share = 0.5 if number < len(design.rates) else 0.1
+                start[number] = max(least[number], np.quantile(ratio, share))
 
 
 def _distance_from_given(values: Floats, given: Floats, overhead: Mask | bool) -> Floats:

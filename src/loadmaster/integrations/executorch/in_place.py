@@ -40,13 +40,10 @@ def in_place_pairs(
 
 def _is_element_wise(node: torch.fx.Node) -> bool:
     """Return whether a node's operator, or its functional form, has the tag ``pointwise``."""
-    packet = getattr(node.target, "overloadpacket", None)
-    return (
-        node.op == "call_function"
-        and packet is not None
-        and "out" in node.kwargs
-        and any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())
-    )
+    if not isinstance(node.target, torch._ops.OpOverload) or "out" not in node.kwargs:
+        return False
+    packet = node.target.overloadpacket
+    return any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())
 
 
 def _whole(node: Any, own: Mapping[int, int]) -> int | None:

@@ -102,8 +102,8 @@ def differing(old: bytes, new: bytes, head: int) -> str | None:
         raise ModelError(
             f"TFLM's interpreter cannot run it as it is, so bands cannot be checked: {reason}"
         )
-    difference: str | None = [*found, f"TFLM's interpreter cannot run it: {reason}"][1]
-    return difference
+    ran: list[str | None] = found[1:]
+    return ran[0] if ran else f"TFLM's interpreter cannot run it: {reason}"
 
 
 def _ask(function: Callable[..., Iterator[Any]], *given: object) -> tuple[list[Any], str]:

@@ -121,9 +121,11 @@ class Pieces:
             is_divided = len(needed) == grid.tiles
         else:
             is_divided = grid.tiles == len(boxes) and boxes.keys() == {*grid.boxes}
-        sizes = [tensor.bytes * volume(box) for box in grid.boxes] if is_divided else []
+        if not is_divided:
+            return
+        sizes = [tensor.bytes * volume(box) for box in grid.boxes]
         # Parts have whole bytes, also of elements that are smaller.
-        if sizes and not any(size % tensor.count for size in sizes):
+        if not any(size % tensor.count for size in sizes):
             self._grids[storage] = grid
             self.parts[storage] = [
                 Part(label_of(i, grid.tiles), box, size // tensor.count)

@@ -164,7 +164,7 @@ class RowChain:
             read = {*self._feature_maps(operator)}
             if len(operator.outputs) != 1 or not (
                 read
-                and all(self._broadcasts(operator, t) for t in {*operator.inputs} - {*read, -1})
+                and all(self._broadcasts(operator, t) for t in {*operator.inputs} - read - {-1})
             ):
                 return None
             sources |= read - made.keys()

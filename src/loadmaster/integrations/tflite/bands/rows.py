@@ -24,8 +24,12 @@ _SAME = 0
 _WINDOWS = {"CONV_2D": (2, 5), "DEPTHWISE_CONV_2D": (2, 6), "AVERAGE_POOL_2D": (2, None)}
 _WINDOWS["MAX_POOL_2D"] = _WINDOWS["AVERAGE_POOL_2D"]
 """Fields of the options of window operators with the stride and the dilation of rows."""
-_TAPS = {"CONV_2D": slice(1, 4), "DEPTHWISE_CONV_2D": slice(1, 3), "FULLY_CONNECTED": slice(1, 2)}
-_TAPS["TRANSPOSE_CONV"] = slice(3)
+_TAPS = {
+    "CONV_2D": slice(1, 4),
+    "DEPTHWISE_CONV_2D": slice(1, 3),
+    "FULLY_CONNECTED": slice(1, 2),
+    "TRANSPOSE_CONV": slice(3),
+}
 """Dimensions of the weights that are a multiply-accumulate of each element."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
@@ -147,10 +151,10 @@ def _rules_of_pad(paddings: TensorEntry, data: bytes) -> Iterator[RowRule]:
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
     """Return the multiply-accumulates of a convolution or a fully connected layer; 0 for other
     operators."""
-    if operator.kind not in _TAPS:
+    kind = operator.kind
+    if kind not in _TAPS:
         return 0
-    tensors = subgraph.tensors
     # A transposed convolution spreads each element of its operand.
-    each = operator.inputs[2:3] if operator.kind == "TRANSPOSE_CONV" else operator.outputs
-    taps = [n for t in operator.inputs[1:2] for n in tensors[t].shape[_TAPS[operator.kind]]]
-    return math.prod([*taps, *(tensors[t].count for t in each)])
+    each = operator.inputs[2:3] if kind == "TRANSPOSE_CONV" else operator.outputs
+    taps = [n for t in operator.inputs[1:2] for n in subgraph.tensors[t].shape[_TAPS[kind]]]
+    return math.prod(taps) * math.prod(subgraph.tensors[t].count for t in each)

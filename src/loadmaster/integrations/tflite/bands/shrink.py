@@ -86,8 +86,10 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
         variants["operators in another order"] = parse_model(in_order(model, order.operators, {}))
     offered: list[BandChoice] = []
     for name, variant in variants.items():
-        found = BandSearch(RowChain(variant), alignment).choices()
-        little = takewhile(lambda choice: choice.work <= MOST_WORK, found)
+        little = takewhile(
+            lambda choice: choice.work <= MOST_WORK,
+            BandSearch(RowChain(variant), alignment).choices(),
+        )
         left_out = len(main.operators) - len(variant.subgraphs[0].operators)
         offered += (replace(choice, variant=name, left_out=left_out) for choice in little)
     choices = offered[:1]
