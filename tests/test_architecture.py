@@ -23,10 +23,10 @@ LIMITS = {
     "allocation": (27_680, 25, 20),
     "placement": (31_741, 24, 31),
     "cost": (29_774, 24, 37),
-    "mapping": (19_493, 32, 37),
+    "mapping": (19_492, 32, 37),
     "planning": (81_810, 51, 51),
     "report": (31_897, 27, 21),
-    "integrations": (97_961, 63, 89),
+    "integrations": (97_960, 63, 89),
     "cli": (15_222, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

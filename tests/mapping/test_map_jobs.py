@@ -16,6 +16,7 @@ from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.arrays import WHOLE_LIMIT
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
@@ -174,7 +175,7 @@ def test_no_strategy_is_worse_than_its_warm_start(tmp_path):
     first = map_jobs(table, 1e9, samples=30_000)
     first.save(tmp_path / "mapping.json")
     start = read_warm_start(tmp_path / "mapping.json")
-    assert start.core == warm_start_of(first).core
+    assert start.core == warm_start_of(first.rows()).core
     for name in ("magma", "auto", "annealing", "herald", "random"):
         warm = map_jobs(table, 1e9, strategy=name, samples=1, warm_start=start)
         assert warm.makespan <= first.makespan * (1 + 1e-12)
@@ -263,11 +264,12 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
     cases(r"""
         { | not JSON from line 1, column 2
         {"objectives": [], "front": []} | front of mappings
-        {"jobs": [{"job": "a", "core": "x", "group": 0}]} | jobs\[0\]: has no field 'position'
-        {"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]} | \
-            jobs\[0\]: 'core' is 3, and should be a name
-        {"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]} | \
-            whole number of at least 0
+        {"jobs": [{"job": "a", "core": "x", "group": 0, "start": 0.0, "end": 1.0}]} | \
+            jobs.0: position: field required
+        {"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0, "start": 0.0, "end": 1.0}]} | \
+            jobs.0: core: input should be a valid string
+        {"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1, "start": 0.0, "end": 1}]} \
+            | position: input should be greater than or equal to 0
     """),
 )
 def test_a_malformed_warm_start_is_refused_by_field(text, words, tmp_path):
@@ -331,6 +333,16 @@ def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits():
     table = jobs(20)
     mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
     assert mapping.makespan == pytest.approx(exact_of(mapping, table), abs=100e-12)
+
+
+def test_a_deadline_that_binds_nobody_costs_nothing():
+    generator = np.random.default_rng(1)
+    latency = generator.uniform(1e-6, 1e-3, (150, 4))
+    table = replace(table_of(latency), bandwidth=generator.uniform(0, 1e9, (150, 4)))
+    free = map_jobs(table, 1e9, effort=Effort.TEST)
+    timed = map_dependent_jobs(table, 1e9, [()] * 150, due=[100.0] * 150, effort=Effort.TEST)
+    # Times of jobs that wait are whole picoseconds.
+    assert timed.makespan <= free.makespan * (1 + 1e-6)
 
 
 def test_due_dates_come_before_the_makespan():

@@ -95,8 +95,8 @@ def whole_picoseconds(seconds: Floats) -> Ints:
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
         raise TargetError(
             "one job after another, each on its slowest core, this work takes longer than 75"
-            " minutes, the most that is planned: check bandwidths and clocks, or plan fewer jobs"
-            " at a time"
+            " minutes, the most that is planned: check bandwidths, clocks and efficiencies, or plan"
+            " fewer jobs at a time"
         )
     # A millionth of a picosecond is taken for rounding.
     return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))

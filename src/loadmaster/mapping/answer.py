@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import CostBasis, Provenance, costs_of
-from loadmaster.core.record_json import parse_object
+from loadmaster.core.record_json import parse_object, record_from
 from loadmaster.core.registry import DisplayMixin, Status
 from loadmaster.workloads.job import MiniBatch
 
@@ -195,18 +196,21 @@ class JobMapping(DisplayMixin):
             return None
         return int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
 
-    def as_json(self) -> dict[str, Any]:
-        """What ``loadmaster map --json`` prints."""
+    def rows(self) -> list[MappedJob]:
+        """Return a record of every job."""
         columns = (self.position, self.group, self.start, self.end)
         cores = [self.cores[core] for core in self.core.tolist()]
-        rows = zip(self.jobs, cores, *(c.tolist() for c in columns), strict=True)
+        return list(map(MappedJob, self.jobs, cores, *(column.tolist() for column in columns)))
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``loadmaster map --json`` prints."""
         return json_of(
             self,
             MappingJson,
             costs=costs_of(self.costs),
             groups=int(self.group.max(initial=-1)) + 1,
             convergence=self.history,
-            jobs=[MappedJob(*row) for row in rows],
+            jobs=self.rows(),
         )
 
     def save(self, path: str | Path) -> None:
@@ -236,14 +240,17 @@ class WarmStart:
     place: tuple[float, ...]
 
 
-def warm_start_of(mapping: JobMapping) -> WarmStart:
-    """A warm start from a mapping."""
-    return _warm_start(
-        "mapping",
-        mapping.jobs,
-        [mapping.cores[core] for core in mapping.core.tolist()],
-        mapping.position.tolist(),
-        mapping.group.tolist(),
+def warm_start_of(rows: Sequence[MappedJob], source: str = "mapping") -> WarmStart:
+    """Return the jobs of a mapping as a start: the core of each, and its place in the core's queue
+    from 0 to 1."""
+    # The last position of a queue is the largest, and the last that the dictionary is given.
+    ordered = sorted(rows, key=attrgetter("position"))
+    length = {(row.core, row.group): row.position + 1 for row in ordered}
+    return WarmStart(
+        source,
+        tuple(row.job for row in rows),
+        tuple(row.core for row in rows),
+        tuple((row.position + 0.5) / length[row.core, row.group] for row in rows),
     )
 
 
@@ -262,33 +269,8 @@ def read_warm_start(path: str | Path) -> WarmStart:
     rows = found.get("jobs")
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
-    names, cores, positions, groups = (
-        [_field(path, number, row, key) for number, row in enumerate(rows)]
-        for key in ("job", "core", "position", "group")
-    )
-    return _warm_start(str(path), tuple(names), cores, positions, groups)
-
-
-def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
-    """One field of one job, checked."""
-    if not isinstance(row, dict) or key not in row:
-        raise MappingError(f"{path}: jobs[{number}]: has no field {key!r}; {_GIVE}")
-    value, named = row[key], key in ("job", "core")
-    if not (isinstance(value, str) if named else type(value) is int and value >= 0):
-        what = "a name" if named else "a whole number of at least 0"
-        raise MappingError(
-            f"{path}: jobs[{number}]: {key!r} is {repr(value)[:80]}, and should be {what}; {_GIVE}"
-        )
-    return value
-
-
-def _warm_start(
-    source: str, jobs: tuple[str, ...], core: list[str], position: list[int], group: list[int]
-) -> WarmStart:
-    """Return a mapping as a start: the core of each job, and its place in the core's queue from 0
-    to 1."""
-    placed = list(zip(core, group, position, strict=True))
-    # The last position of a queue is the largest, and the last that the dictionary is given.
-    length = {(name, number): at + 1 for name, number, at in sorted(placed)}
-    place = tuple((at + 0.5) / length[name, number] for name, number, at in placed)
-    return WarmStart(source, jobs, tuple(core), place)
+    jobs = [
+        record_from(row, MappedJob, f"{path}: jobs.{number}", "job", MappingError)
+        for number, row in enumerate(rows)
+    ]
+    return warm_start_of(jobs, str(path))

@@ -11,16 +11,25 @@ from loadmaster.core.arguments import as_whole, validate_arguments
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Deadline, Progress, Stopwatch, no_progress
+from loadmaster.core.progress import Deadline, Progress, Stopwatch, no_progress, part_of
 from loadmaster.core.task_graph import task_graph, upward_rank
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.base import JobAnalysis, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
-from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
-from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
+from loadmaster.mapping.bounds.group_bounds import group_bound
+from loadmaster.mapping.group import (
+    OBJECTIVES,
+    Cores,
+    Group,
+    core_and_position,
+    group_of,
+    queues_of,
+)
+from loadmaster.mapping.group_search import MappingSearch
 from loadmaster.mapping.map_options import MapOptions, require_objective
-from loadmaster.mapping.search_groups import MappedGroup, assemble
-from loadmaster.mapping.timeline import is_proven
+from loadmaster.mapping.search_groups import MappedGroup, assemble, run_search
+from loadmaster.mapping.strategies import auto
+from loadmaster.mapping.timeline import is_proven, timeline
 
 _EXACT_PICOSECONDS = 2**52
 """Picoseconds: a quarter of this is the most that all work together may take, so that sums are
@@ -29,10 +38,6 @@ _PICOSECOND = 1.0 / PICOSECONDS
 """Seconds in a picosecond."""
 _MEMORY = 50
 """How many steps back a neighbour may be as bad as."""
-_SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
-"""How much more than its least energy a job may take, relatively, in the first schedules of an
-objective of energy."""
-
 
 Value = tuple[float, float, float]
 _Start = tuple[Floats, Mask, bool]
@@ -40,35 +45,43 @@ _Start = tuple[Floats, Mask, bool]
 
 
 def _search(
-    problem: _DispatchProblem, samples: int | None, seed: int, deadline: Deadline, report: Progress
+    problem: _DispatchProblem,
+    independent: MappingSearch,
+    samples: int | None,
+    deadline: Deadline,
+    report: Progress,
 ) -> tuple[list[tuple[int, _Attempt]], int, bool]:
     """Make late jobs as little late as possible, weighted, and then the score of the group small,
     and then the makespan; return each new best with the evaluations until then, all evaluations,
     and whether the search was interrupted.
 
-    List schedules come first: by the longest path to the end, by the earliest due date, and, where
-    energy counts, on frugal cores only. From the best of them a local search changes priorities, or
-    the cores that few jobs may run on, or whether idle cores wait for jobs of higher priority that
-    are released soon. Else an idle core takes the ready job of highest priority that would finish
-    first there. Times are whole picoseconds.
+    List schedules come first: by the longest path to the end, by the earliest due date, and in the
+    order of the best mapping of independent jobs, on any cores or on those of that mapping. From
+    the best of them a local search changes priorities, or the cores that few jobs may run on, or
+    whether idle cores wait for jobs of higher priority that are released soon. Else an idle core
+    takes the ready job of highest priority that would finish first there. Times are whole
+    picoseconds.
 
     The local search is late acceptance hill climbing (Burke and Bykov, 2017): a neighbour is
     accepted if it is as good as the current schedule or as that of some steps ago.
     """
-    spending = _SPENDING if problem.group.weights[1] else (np.inf,)
+    group = problem.group
+    assert independent.queues is not None
+    core, _ = core_and_position(independent.queues, group.cores)
     starts = [
-        (rank, problem.cores_within(extra), waits)
-        for rank in problem.ranks()
-        for extra in spending
+        (rank, cores, waits)
+        for rank in (*problem.ranks(), -timeline(group, independent.queues)[0])
+        for cores in (group.allowed, core[:, None] == np.arange(group.cores))
         for waits in (False, True)[: 1 + problem.may_wait]
     ]
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(independent.seed)
     evaluations, past = len(starts), [found.value] * _MEMORY
     improvements = [(evaluations, found)]
+    enough = (0.0, independent.bound.score * (1 + 1e-9), np.inf)
     try:
-        while samples is None or evaluations < samples:
+        while improvements[-1][1].value > enough and (samples is None or evaluations < samples):
             if deadline.passed():
                 return improvements, evaluations, True
             neighbour = problem.neighbour(*start, generator)
@@ -172,13 +185,6 @@ class _DispatchProblem:
             end.append(max([release, *(end[before] for before in befores)]) + seconds)
         return max(end) * (1.0 - (self.group.jobs + 10) * 2.0**-52)
 
-    def cores_within(self, extra: float) -> Mask:
-        """Cores on which jobs take no more than so much above their least energy."""
-        if self.group.energy is None or np.isinf(extra):
-            return self.group.allowed
-        energy = np.where(self.group.allowed, self.group.energy, np.inf)
-        return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
-
     def neighbour(
         self, priority: Floats, allowed: Mask, waits: bool, generator: np.random.Generator
     ) -> _Start:
@@ -217,8 +223,9 @@ def _durations(group: Group) -> tuple[Ints, int]:
     )
     if not longest < _EXACT_PICOSECONDS / 4:
         raise MappingError(
-            "with dependencies or deadlines, the work of all jobs one after another may take at"
-            " most 18 minutes: map fewer jobs at once"
+            "with dependencies or deadlines, the work of all jobs, one after another and each on"
+            " its slowest core, may take at most 18 minutes: map fewer jobs at once, or check the"
+            " efficiencies of cores"
         )
     never = int(longest) + group.jobs + 1
     return np.where(group.allowed, whole_picoseconds(seconds), never), never
@@ -268,21 +275,30 @@ def map_dependent_jobs(
         raise MappingError("release: a job would come after more than an hour: map earlier ones")
     problem = _DispatchProblem(group, tuple(after), *times)
     watch = Stopwatch()
+    # Half the budget maps the jobs as if they were independent.
+    budgets = [samples and -(-samples // 2)] * 2
     if samples is None and time_limit is None:
-        samples = options.budget.share(max(100, min(5_000, 500_000 // group.jobs)))
-    deadline = Deadline.within(time_limit)
-    improvements, evaluations, interrupted = _search(
-        problem, samples, seed, deadline, progress or no_progress
+        usual = (auto.STRATEGY.samples(group), max(100, min(5_000, 500_000 // group.jobs)))
+        budgets = [*map(options.budget.share, usual)]
+    deadline, report = Deadline.within(time_limit), progress or no_progress
+    independent = MappingSearch(
+        group,
+        group_bound(group),
+        seed=seed,
+        samples=budgets[0],
+        deadline=deadline.part(1 / 2),
+        progress=part_of(report, "mapping", 0, 2),
     )
+    stopped = run_search(independent, auto.STRATEGY, deadline)
+    # No less than jobs take that do not wait, and than the longest chain.
+    bound = independent.bound.raised(group, problem.longest_path(), "longest chain of jobs")
+    independent.bound = bound
+    left, report = 0 if stopped else budgets[1], part_of(report, "mapping", 1, 2)
+    improvements, evaluations, interrupted = _search(problem, independent, left, deadline, report)
     best = improvements[-1][1]
     late, _, makespan = best.value
     by_start = np.lexsort((np.arange(group.jobs), best.start))
     queues = queues_of(best.core, by_start, group.cores)
-    # No less than jobs take that do not wait, and than the longest chain.
-    bound = group_bound(group)
-    if makespan > bound.makespan:
-        bound = tightened(group, bound, queues, deadline)
-    bound = bound.raised(group, problem.longest_path(), "longest chain of jobs")
     mapped = MappedGroup(
         group,
         queues,
@@ -291,9 +307,9 @@ def map_dependent_jobs(
         makespan,
         is_proven(makespan, bound.makespan),
         bound,
-        evaluations,
-        tuple((number, found.value[1]) for number, found in improvements),
-        interrupted,
+        independent.taken + evaluations,
+        tuple((independent.taken + number, found.value[1]) for number, found in improvements),
+        interrupted or stopped,
     )
     found = assemble(analysis, objective, options, [mapped], watch)
     # The bounds do not know whether other schedules are less late.

@@ -144,7 +144,7 @@ def pareto_front(
         found.append(
             map_in_groups(analysis, bandwidth, "makespan", (time_weight, energy_weight), each)
         )
-        each = replace(each, warm_start=warm_start_of(found[-1]))
+        each = replace(each, warm_start=warm_start_of(found[-1].rows()))
     front: list[JobMapping] = []
     for mapping in sorted(found, key=lambda mapping: _values(mapping, objectives)):
         if not front or _values(mapping, objectives)[1] < _values(front[-1], objectives)[1]:

@@ -21,7 +21,7 @@ from loadmaster.mapping.group import (
     genome_of,
     group_of,
 )
-from loadmaster.mapping.group_search import Genome, MappingSearch
+from loadmaster.mapping.group_search import Genome, MappingSearch, MappingStrategy
 from loadmaster.mapping.map_options import MapOptions
 from loadmaster.mapping.strategies import herald
 from loadmaster.mapping.strategies.registry import STRATEGIES
@@ -84,18 +84,33 @@ def map_in_groups(
         )
         if parts and genome is None:
             search.warm_start = _from_last(parts[-1], group)
-        try:
-            if genome is not None:
-                search.offer(group.decode(genome[0][None], genome[1][None]))
-            if not search.done:
-                (herald.STRATEGY if interrupted else chosen).run(search)
-            search.tighten(within)
-        except KeyboardInterrupt:
-            search.interrupted = interrupted = True
-        if search.queues is None:
-            herald.run(search)
+        first = None if genome is None else group.decode(genome[0][None], genome[1][None])
+        strategy = herald.STRATEGY if interrupted else chosen
+        interrupted |= run_search(search, strategy, within, first)
         parts.append(_mapped_group(group, search))
     return assemble(analysis, objective, options, parts, watch)
+
+
+def run_search(
+    search: MappingSearch,
+    strategy: MappingStrategy,
+    deadline: Deadline,
+    first: Queues | None = None,
+) -> bool:
+    """Offer ``first``, run a strategy unless the search is over, and tighten the bound until
+    ``deadline``; return whether Ctrl-C ended it. There is a mapping in any case."""
+    stopped = False
+    try:
+        if first is not None:
+            search.offer(first)
+        if not search.done:
+            strategy.run(search)
+        search.tighten(deadline)
+    except KeyboardInterrupt:
+        search.interrupted = stopped = True
+    if search.queues is None:
+        herald.run(search)
+    return stopped
 
 
 @dataclass(frozen=True, eq=False)
