@@ -11,7 +11,7 @@ from tests.support.needs import FIXTURES
 from tests.support.planner_dumps import tflm_log
 
 from loadmaster.integrations.tflite import why
-from loadmaster.integrations.tflite.export import export_model
+from loadmaster.integrations.tflite.export import _comment, export_model
 from loadmaster.integrations.tflite.planned_file import planned_offsets
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
@@ -52,6 +52,11 @@ def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     assert "Measured" not in done.stdout
     entries = planned_offsets(parse_model(out.read_bytes()))
     assert {offset % 64 for offset in entries if offset >= 0} == {0}
+
+
+def test_a_comment_in_c_ends_with_its_line():
+    assert _comment("a?\u6a21\u578b??/") == "a_____/"
+    assert _comment("b\\\n") == "b__"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")

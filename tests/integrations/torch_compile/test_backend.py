@@ -203,6 +203,16 @@ def test_tensors_that_are_conjugated_or_negated_when_they_are_read(lazy, first):
     assert lm.summary(call).fallbacks
 
 
+def test_gradients_of_products_with_complex_numbers():
+    x = torch.randn(4, 64, requires_grad=True)
+    weight = torch.randn(4, 64, 2)
+    module = Parts(lambda own, x: torch.view_as_real(torch.complex(x, 2 * x) * 1j))
+    call = with_plan(module, "1 GiB")
+    seen = [torch.autograd.grad(one(x), x, weight)[0] for one in (call, module)]
+    assert torch.equal(*seen)
+    assert not lm.summary(call).fallbacks
+
+
 def test_gradients_that_are_negated_when_they_are_read():
     layer, x = nn.Linear(32, 32), torch.randn(4, 32)
     call = with_plan(layer, "1 GiB")

@@ -143,7 +143,7 @@ def test_state_that_has_room_at_first_and_none_later():
     def run(loop):
         loop.step(0)
         if loop.budget:
-            assert loop.model.offloaded_bytes() == 0
+            assert loop.model.persistent.offloaded_bytes() == 0
             loop.model.persistent.offload_movable()
         loop.step(1)
 
@@ -362,7 +362,7 @@ def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
 
 def test_where_everything_fits_nothing_moves():
     loop = both(steps(4), share=1.0)
-    assert loop.model.offloaded_bytes() == offloaded_gradients(loop) == 0
+    assert loop.model.persistent.offloaded_bytes() == offloaded_gradients(loop) == 0
     assert all(plan.moved_bytes == 0 for plan in loop.model.plans)
 
 

@@ -176,6 +176,23 @@ def test_a_forked_worker_that_is_killed_changes_nothing():
     assert trained.step()
 
 
+def test_a_forked_process_is_refused_what_it_would_wait_for_forever():
+    trained = Trained()
+    assert trained.step()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        torch.set_num_threads(1)  # OpenMP's other threads are not forked either
+        try:
+            trained.step()
+        except SlowMemoryError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert trained.step()
+
+
 def in_threads(work, cases):
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, cases)) == [None, None]

@@ -54,6 +54,24 @@ def test_releases_of_torch_that_the_runtime_knows(release, runs, monkeypatch):
         running.made_module("nowhere:at_all", None, False, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("name", "training", "module", "kind"),
+    [
+        (None, True, nn.Linear(4, 4), torch.optim.Adam),
+        ("sgd", True, nn.Linear(4, 4), torch.optim.SGD),
+        (None, False, nn.Linear(4, 4), type(None)),
+        (None, True, nn.Tanh(), type(None)),
+    ],
+)
+def test_a_step_has_the_optimizer_of_the_option_or_else_of_the_factory(
+    name, training, module, kind, monkeypatch
+):
+    made = module, torch.ones(4), torch.optim.Adam
+    monkeypatch.setattr(running, "factory_of", lambda *_: lambda: made)
+    work = running.made_module("spot", None, training, "cpu", name)
+    assert type(work.make_optimizer()) is kind
+
+
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     words = "run torch:tests.support.factories:layers --training --batch 20000 --fast 60% --steps 1"
     # A process of its own: the peak is that of the process, and this one's heap has holes.
@@ -397,7 +415,7 @@ def test_what_is_no_number_equals_itself_and_nothing_else(mine, right, error):
     """Wherever it is among the results, whatever their type."""
     pair = [torch.ones(2), torch.tensor(mine)], [torch.ones(2), torch.tensor(right)]
     assert comparison._distance(*pair, 2) == pytest.approx(error)
-    assert comparison._same(*pair) == (error == 0)
+    assert (comparison._distance(*pair, math.inf) == 0) == (error == 0)
 
 
 def test_results_that_are_whole_numbers_are_compared():

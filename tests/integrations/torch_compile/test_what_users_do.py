@@ -43,7 +43,7 @@ class Loop:
 
     @property
     def offloaded(self):
-        return model_of(self.call).offloaded_bytes()
+        return model_of(self.call).persistent.offloaded_bytes()
 
 
 @pytest.fixture

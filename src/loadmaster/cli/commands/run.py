@@ -39,7 +39,8 @@ def run_command(
         option(
             "sgd|adamw",
             NETWORK,
-            "Update parameters in the backward pass, as part of the plan. Default: no update.",
+            "Update parameters in the backward pass, as part of the plan. Default: by the factory's"
+            " optimizer, if it has one.",
         ),
     ] = None,
     mode: Annotated[
@@ -104,6 +105,7 @@ def run_command(
             "--batch": reading.batch,
             "--dim": reading.dims,
             "--optimizer": optimizer,
+            "--steps": steps != 5,
             "--mode": mode != "async",
             "--device": device != "cpu",
         }
@@ -117,8 +119,9 @@ def run_command(
         from loadmaster.integrations.torch_compile.running import generated
 
         with directory_if_asked(out) as place:
-            tokens = generated(spot, generate, fast, slow_memory, compare)
-            result = versioned(GenerationJson, tokens)
+            result = versioned(
+                GenerationJson, generated(spot, generate, fast, slow_memory, compare)
+            )
             files = output.publish(place, {"generate.json": result})
         output.show(result, lambda: _generation_table(result), files)
         _exit_if_wrong(
@@ -129,7 +132,6 @@ def run_command(
     from loadmaster.integrations.torch_compile.running import made_module
     from loadmaster.report.run import run_page
 
-    options = {"fast_memory": fast, "mode": mode, "slow_memory": slow_memory}
     with output.working(out) as (place, progress):
         work = made_module(
             spot, reading.batch, reading.training, device, optimizer, reading.arguments()["dims"]
@@ -139,7 +141,7 @@ def run_command(
 
         measured = comparison.compare(
             work,
-            options,
+            {"fast_memory": fast, "mode": mode, "slow_memory": slow_memory},
             steps,
             compare,
             progress=progress,

@@ -78,7 +78,8 @@ def buffer_plan(model: ExportedModel) -> str:
 
 def _comment(text: str) -> str:
     """Return a text that is safe in a ``//`` comment of C."""
-    return re.sub(r"[^ -\[\]-~]", "?", text)
+    # Question marks are part of trigraphs, one of which continues the line.
+    return re.sub(r"[^ ->@-\[\]-~]", "_", text)
 
 
 @contextmanager

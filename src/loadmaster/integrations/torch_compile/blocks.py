@@ -75,20 +75,22 @@ class BlockCall:
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
         """Measure the blocks of a call on stand-in operands; the seconds of transfers are
-        calculated from the link's bandwidths."""
-        file, whole, run_alone = NoFile(), self.whole, profiled
+        calculated from the link's bandwidths and the latency of each."""
+        whole, run_alone = self.whole, profiled
         if isinstance(whole.target, Update):
             whole = replace(whole, target=whole.target.trial())
             run_alone = partial(profiled_update, whole.target)
+        file = NoFile()
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))
 
         def run() -> Any:
-            """Run all blocks, and count the bytes of the file."""
-            file.read_bytes = file.written_bytes = 0
+            """Run all blocks, and count what the file does."""
+            file.reset()
             return self.run(whole, *arguments, **keywords)
 
         profile = run_alone(run, call.results)
-        seconds = file.read_bytes / self.link.to_fast + file.written_bytes / self.link.to_slow
+        read = file.read_bytes + file.calls * _SEEK_BYTES
+        seconds = read / self.link.to_fast + file.written_bytes / self.link.to_slow
         return replace(
             profile,
             seconds=profile.seconds + seconds,

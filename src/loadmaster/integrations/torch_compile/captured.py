@@ -443,16 +443,17 @@ class _Reader:
             if any(views((arguments, keywords))):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
-        if target is torch.ops.aten.mkldnn_rnn_layer_backward.default:
-            # It reads what only the library can write: on stand-ins it crashes.
-            raise NotPlannable(f"operator {target}")
-        if (
+        if target is torch.ops.aten._conj.default and not is_view(arguments[0]):
+            # Of a number it makes a tensor whose conjugation its memory does not show.
+            return arguments[0].conjugate()
+        # The first reads what only the library can write: on stand-ins it crashes. The second
+        # counts from the beginning of the storage, wherever the input begins.
+        if target is torch.ops.aten.mkldnn_rnn_layer_backward.default or (
             target is torch.ops.aten.as_strided.default
             and arguments[3:] not in ((), (None,))
             and self.storages[arguments[0].storage].owner is Owner.CALLER
         ):
-            # It counts from the beginning of the storage, wherever the input begins.
-            raise NotPlannable(f"operator {target} on an input")
+            raise NotPlannable(f"operator {target}")
         fakes, named = map_views(self._fakes.__getitem__, (arguments, keywords))
         before = len(self.storages)
         try:

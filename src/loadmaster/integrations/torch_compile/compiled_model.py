@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 import threading
 import time
 import weakref
@@ -24,7 +25,7 @@ from typing import Any
 
 import torch
 
-from loadmaster.core.errors import BudgetError, LoadmasterError, UnitError
+from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError, UnitError
 from loadmaster.core.units import format_bytes, format_seconds, parse_bytes, parse_share
 from loadmaster.integrations.torch_compile.captured import (
     Owner,
@@ -258,6 +259,8 @@ class CompiledModel:
         Whether the summary of the first step was logged, or must not be.
     objects_of
         Bytes of the objects of a captured graph, by its ``id``.
+    process
+        The process that made the model.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -272,7 +275,7 @@ class CompiledModel:
         self.fallbacks: list[Fallback] = []
         self.summary_logged = False
         self.objects_of: dict[int, int] = {}
-        self._offload_idle = False
+        self._offload_idle, self.process = False, os.getpid()
         self._memory: DeviceMemory | None = None
         self._peak = 0
 
@@ -549,7 +552,7 @@ class CompiledModel:
         budget = self.budget  # a share counts the new state
         if budget is None or known.file is None or not new:
             return
-        if self.offloaded_bytes() or taken + sum(one.bytes for one in new) > budget:
+        if known.offloaded_bytes() or taken + sum(one.bytes for one in new) > budget:
             for one in new:
                 one.reserve(known.file)
             for one in new:
@@ -568,10 +571,6 @@ class CompiledModel:
         shared -= self.updates.left
         self.updates.left.update(shared)
         return bool(shared)
-
-    def offloaded_bytes(self) -> int:
-        """Return the bytes of parameters, buffers and optimizer state in the slow memory."""
-        return self.persistent.offloaded_bytes()
 
     def reload_parameters(self) -> None:
         """Load all parameters, buffers and optimizer state into PyTorch's own memory, before the
@@ -993,13 +992,19 @@ class PlannedGraph:
         return {s: self.persistent_tensors[s].reserve(None) for s in moving}
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the forward part, or the only one, and return its results."""
+        """Run the forward part, or the only one, and return its results. Raises `SlowMemoryError`
+        in a forked process if the plan copies tensors."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
             self._observe_memory(0, arguments, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
+            if self.moved_bytes and os.getpid() != self.model.process:
+                raise SlowMemoryError(
+                    "a forked process has neither the threads that copy tensors nor slow memory of"
+                    " its own: compile the module in the process that runs it"
+                )
             program, begun = self._program, time.perf_counter()
             self.model.make_room(program)
             self.place_parameters()

@@ -57,8 +57,9 @@ def watch(model: CompiledModel) -> None:
 
 
 def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
-    """Update large parameters of models with a budget. PyTorch calls this before the step of any
-    optimizer. Returns the step's new arguments, None if they do not change."""
+    """Update large parameters of models with a budget, or record why the step cannot run in blocks.
+    PyTorch calls this before the step of any optimizer. Returns the step's new arguments, None if
+    they do not change."""
     if torch.compiler.is_dynamo_compiling():
         return None
     _HIDDEN.pop(optimizer, None)  # of a step that has failed
@@ -66,23 +67,17 @@ def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
         _check_owner(optimizer)
         if not has_pre_hooks(optimizer):  # hooks must get an error for spent gradients
             _forget_spent(optimizer)
-        _update_large(optimizer, arguments, keywords)
+        for model in _models_of(optimizer):
+            with model.lock, torch.no_grad():
+                parameters = _parameters(model, optimizer)
+                if not parameters or model.memory(parameters[0].device).file is None:
+                    continue
+                model.clear_idle()
+                if reason := _reason_unplanned(optimizer, arguments, keywords):
+                    model.record_unplanned_step(optimizer, reason)
+                else:
+                    _update(model, optimizer, parameters)
     return _with_closure(optimizer, arguments, keywords)
-
-
-def _update_large(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
-    """Update large parameters of models with a budget, or record why the step cannot run in
-    blocks."""
-    for model in _models_of(optimizer):
-        with model.lock, torch.no_grad():
-            parameters = _parameters(model, optimizer)
-            if not parameters or model.memory(parameters[0].device).file is None:
-                continue
-            model.clear_idle()
-            if reason := _reason_unplanned(optimizer, arguments, keywords):
-                model.record_unplanned_step(optimizer, reason)
-            else:
-                _update(model, optimizer, parameters)
 
 
 def _with_closure(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:

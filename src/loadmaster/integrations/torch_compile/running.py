@@ -40,7 +40,7 @@ def made_module(
     require_torch(OLDEST)
     import torch
 
-    from loadmaster.integrations.torch_compile.compare.comparison import MeasuredModule
+    from loadmaster.integrations.torch_compile.compare.comparison import OPTIMIZERS, MeasuredModule
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
@@ -51,7 +51,7 @@ def made_module(
     with torch.device(device):
         example = made()
     match example:
-        case (torch.nn.Module() as module, inputs, *_):
+        case (torch.nn.Module() as module, inputs, *rest):
             module.train(training)
         case _:
             raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
@@ -61,7 +61,10 @@ def made_module(
         )
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
-    return MeasuredModule(module, inputs, training, torch.device(device), optimizer=optimizer)
+    if optimizer not in (None, *OPTIMIZERS):
+        raise BudgetError(f"optimizer {optimizer!r}: write {' or '.join(OPTIMIZERS)}")
+    maker = OPTIMIZERS.get(optimizer or "", *rest[:1]) if training else None
+    return MeasuredModule(module, inputs, training, torch.device(device), maker)
 
 
 def generated(

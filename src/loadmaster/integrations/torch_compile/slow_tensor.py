@@ -21,19 +21,22 @@ _WRITE_BYTES = 4 << 20
 
 
 class NoFile:
-    """Stand-in for a file while calls are profiled: reads return zeros, writes are dropped, and the
-    bytes of both are counted."""
+    """Stand-in for a file while calls are profiled: reads return zeros, writes are dropped, and
+    both and their bytes are counted."""
 
-    def __init__(self) -> None:
-        self.read_bytes = self.written_bytes = 0
+    def reset(self) -> None:
+        """Begin counting."""
+        self.calls = self.read_bytes = self.written_bytes = 0
 
     def read(self, memory: memoryview, offset: int) -> None:
-        """Fill ``memory`` with zeros, and count its bytes."""
+        """Fill ``memory`` with zeros, and count the read and its bytes."""
         ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, len(memory))
+        self.calls += 1
         self.read_bytes += len(memory)
 
     def write(self, memory: memoryview, offset: int) -> None:
-        """Count the bytes of a write."""
+        """Count a write, which takes as long as three reads, and its bytes."""
+        self.calls += 3
         self.written_bytes += len(memory)
 
 

@@ -43,16 +43,6 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 
-def optimizer_of(name: str | None, module: nn.Module) -> Optimizer | None:
-    """Return PyTorch's optimizer of a name, for all parameters of a module; None for None. Raises
-    `BudgetError`."""
-    if name is None:
-        return None
-    if name not in OPTIMIZERS:
-        raise BudgetError(f"optimizer {name!r}: write {' or '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name](module.parameters())
-
-
 def _once(tensor: Tensor) -> Tensor:
     """Return a view of an expanded tensor with each element once, which can be written."""
     for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
@@ -199,13 +189,18 @@ _PREDICTION_STEPS = 3
 @dataclass
 class MeasuredModule:
     """A module with its inputs, for training steps or inferences. Every step begins with the same
-    random state."""
+    random state. ``optimizer`` makes an optimizer of parameters."""
 
     module: nn.Module
     inputs: Any
     training: bool
     device: torch.device
-    optimizer: str | None = None
+    optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None
+
+    def make_optimizer(self) -> Optimizer | None:
+        """Return a new optimizer of all parameters; None without one or the other."""
+        parameters = [*self.module.parameters()]
+        return self.optimizer(parameters) if self.optimizer and parameters else None
 
     def resident(self, variant: Variant) -> int:
         """Return the bytes in fast memory between steps: parameters, buffers, optimizer state,
@@ -218,7 +213,9 @@ class MeasuredModule:
             )
         }
         bytes, model = sum(storages.values()), variant.model
-        return bytes if model is None else bytes - model.offloaded_bytes() + model.standing_arenas
+        if model is None:
+            return bytes
+        return bytes - model.persistent.offloaded_bytes() + model.standing_arenas
 
     def step(self, variant: Variant) -> Any:
         """Run one step and return its outputs; gradients stay in the parameters."""
@@ -313,7 +310,7 @@ def compare(
         ]
     turns, others = AlternatingRuns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
-        variant.optimizer = optimizer_of(work.optimizer, work.module)
+        variant.optimizer = work.make_optimizer()
     found = turns.check(first, eager)
     for variant in first:
         before = time.process_time()
@@ -351,7 +348,7 @@ def compare(
 
 def _planned_variant(work: MeasuredModule, options: dict[str, Any]) -> Variant:
     """Return the variant of a step that Loadmaster plans."""
-    optimizer = optimizer_of(work.optimizer, work.module)
+    optimizer = work.make_optimizer()
     call = compiled(work.module, backend.loadmaster, options | {"optimizer": optimizer})
     model = model_of(call)
     model.summary_logged = True
@@ -410,12 +407,6 @@ def _check_planned(ours: Variant, module: nn.Module) -> None:
             or f"torch.compile captures no graph of it: {recurrent}TORCH_LOGS=graph_breaks says why"
         )
     )
-
-
-def _same(mine: list[Tensor], right: list[Tensor]) -> bool:
-    """Return whether two lists of results hold the same numbers."""
-    equal = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
-    return len(mine) == len(right) and all(map(equal, mine, right))
 
 
 def _distance(mine: list[Tensor], right: list[Tensor], order: float) -> float:
@@ -488,7 +479,6 @@ class AlternatingRuns:
             if variant is ours:
                 _check_planned(ours, self.work.module)
         self._right, mine, plain = map(self.results, (unmoved, ours, eager))
-        equal = _same(mine, self._right)
         # Outputs and what is left in parameters are of different sizes.
         left = [
             p for p in self.work.module.parameters() if self.work.optimizer or p.grad is not None
@@ -503,7 +493,7 @@ class AlternatingRuns:
         # GPU kernels sum in any order, and choose algorithms by layouts.
         close = error <= (allowed if kinds or self.work.device.type != "cpu" else 0.0)
         return {
-            "gradients_equal": equal,
+            "gradients_equal": not _distance(mine, self._right, math.inf),
             "kernels_in_blocks": dict(sorted(kinds.items())),
             "error": error,
             "results_close": close,
@@ -540,7 +530,7 @@ class AlternatingRuns:
         self.each(
             [one for one in self.variants if one.model is not None and one is not ours],
             "3 of 4: checking results of",
-            lambda each: same.append(_same(self.results(each), self._right)),
+            lambda each: same.append(not _distance(self.results(each), self._right, math.inf)),
         )
         return all(same)
 
@@ -565,17 +555,14 @@ class AlternatingRuns:
                 raise
             variant.failed = str(error)
         except Exception as error:
-            if variant.model is not None:
-                self._require_works()
-                raise
-            variant.failed = str(error).partition("\n")[0]
-
-    def _require_works(self) -> None:
-        """Raise `ModelError` if the module fails without a plan, too."""
-        try:
-            self.work.step(Variant("eager", self.work.module))
-        except Exception as error:
-            raise ModelError(f"the module fails with its inputs: {error_text(error)}") from error
+            if variant.model is None:
+                variant.failed = str(error).partition("\n")[0]
+                return
+            try:
+                self.work.step(Variant("eager", self.work.module))
+            except Exception as own:
+                raise ModelError(f"the module fails with its inputs: {error_text(own)}") from own
+            raise
 
     def results(self, variant: Variant) -> list[Tensor]:
         """Return the results of a variant; see `MeasuredModule.results`."""
