@@ -39,8 +39,7 @@ def run_command(
         option(
             "sgd|adamw",
             NETWORK,
-            "Update parameters in the backward pass, as part of the plan. Default: by the factory's"
-            " optimizer, if it has one.",
+            "Update parameters in the backward pass. Default: the factory's optimizer, if any.",
         ),
     ] = None,
     mode: Annotated[
