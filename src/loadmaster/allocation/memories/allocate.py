@@ -2,7 +2,8 @@
 cost of every assignment.
 
 An integer program over the instants finds the assignment. If a memory cannot be packed although its
-load fits, the buffers that cannot be in it together become a cut, and the program is solved again.
+load fits, the program is solved again: for less capacity, and with a cut if it is proven that
+buffers cannot be in it together.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from loadmaster.allocation.allocate import aligned, check_limits, solve
+from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
 from loadmaster.allocation.memories.problem import (
     FORBIDDEN,
@@ -33,13 +35,13 @@ from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.errors import AllocationError, CapacityError, LoadmasterError
 from loadmaster.core.progress import Deadline, Stopwatch
 
 _MOST = 5_000
 """Most buffers for which the integer program is solved."""
-_CELLS = 2_000_000
-"""Most entries of the program."""
+_CELLS, _MOST_ENTRIES = 2_000_000, 20_000_000
+"""Most entries of the integer program, and of its linear relaxation."""
 _ROUNDS = 40
 """Most solutions of the program with further cuts."""
 _WORK = 5_000_000
@@ -89,8 +91,8 @@ def allocate_banks(
     -------
     BankAllocation
         Memories and offsets, the cost, and its lower bound. ``optimal`` only if the two are equal,
-        in whole numbers. The assignment is greedy and the bound Lagrangian; for up to 5,000 buffers
-        an integer program improves both.
+        in whole numbers. The assignment is greedy and the bound that of a linear program; for up to
+        5,000 buffers an integer program improves both.
 
     Raises
     ------
@@ -247,14 +249,18 @@ class _Task:
         if self.infeasible:
             return
         self.pack_greedily()
+        self._raise(self.relaxation.total(_cheapest(self.costs)))
         entries = int(
             (
                 (self.relaxation.last - self.relaxation.first)[:, None]
                 * (self.costs != FORBIDDEN)[self.relaxation.owner]
             ).sum()
         )
-        prices = self.relaxation.prices_by_subgradient(self._ceiling)
-        self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
+        if self._done or entries > _MOST_ENTRIES:
+            return
+        allowed = self.costs != FORBIDDEN
+        prices, _ = AssignmentProgram(self.relaxation, self.deadline.left()).linear(allowed)
+        self._raise(self.relaxation.bound(prices, allowed))
         if len(self.costs) > _MOST or entries > _CELLS:
             return
         nodes = max(20, self.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1))
@@ -288,8 +294,15 @@ class _Task:
             better = self._prove(program, self._ceiling, nodes)
         if better is None:
             return False
-        cuts = len(self.relaxation.cuts)
-        if self._try(better):
+        cuts, room = len(self.relaxation.cuts), np.array([*self.relaxation.room.values()])
+        if fit_or_tighten(
+            better,
+            self._assign_within,
+            lambda chosen, _: self._try(chosen),
+            room,
+            np.zeros_like(room),
+            rounds=self.effort.packings,
+        ):
             return True
         self._spill(better)
         if len(self.relaxation.cuts) == cuts:
@@ -314,15 +327,31 @@ class _Task:
             )
         self.lower = max(self.lower, min(bound, self._ceiling))
 
-    def _try(self, chosen: Ints) -> bool:
-        """Pack an assignment; buffers proven not to fit together become a cut. Return whether it
-        was packed."""
+    def _assign_within(self, limits: Ints) -> Ints:
+        """Return an assignment cheaper than the best within limits of the memories that have one.
+        Raises `CapacityError`."""
+        room = dict(zip(self.relaxation.room, limits.tolist(), strict=True))
+        tightened = replace(self.relaxation, room=room)
+        chosen = AssignmentProgram(tightened, self.deadline.left()).integer(nodes=1)
+        if (
+            chosen is None
+            or self._done
+            or not tightened.holds(chosen)
+            or tightened.total(chosen) >= self._ceiling
+        ):
+            raise CapacityError("no assignment is cheaper")
+        return chosen
+
+    def _try(self, chosen: Ints) -> Literal[True] | Ints:
+        """Pack an assignment and return True; buffers proven not to fit together become a cut. If a
+        memory cannot be packed, return the excess of a packing of it, 0 for the others."""
         offsets = np.zeros(len(chosen), dtype=np.int64)
         for bank in range(len(self.banks)):
             members = np.flatnonzero(chosen == bank)
             placed = self._pack(bank, members)
             if placed is None:
-                return False
+                peak, room = self._allocate(bank, members, None).peak or 0, self.relaxation.room
+                return np.where(np.array([*room]) == bank, peak - room[bank], 0)
             offsets[members] = placed
         self._keep(chosen, offsets)
         return True
@@ -344,23 +373,22 @@ class _Task:
         added as a cut."""
         key = (bank, members.tobytes())
         if key not in self._packed:
-            self._packed[key] = self._allocate(bank, members)
+            self._packed[key] = self._allocate(bank, members, self.banks[bank].capacity)
             self._learn(bank, members, self._packed[key])
         return self._packed[key].offsets
 
-    def _allocate(self, bank: int, members: Ints) -> Allocation:
+    def _allocate(self, bank: int, members: Ints, capacity: int | None) -> Allocation:
         """Allocate the buffers ``members`` in one memory, with a share of the effort."""
         part = in_bank(self.problem, members, self.banks[bank])
-        divisor = _BUDGET_DIVISOR + len(members) // 8
         answer = solve(
             part,
-            self.banks[bank].capacity,
+            capacity,
             self.strategy,
             self.seed,
             self.threads,
             # After Ctrl-C, as after the deadline: greedy packings only.
             Deadline.within(0.0) if self.interrupted else self.deadline,
-            self.effort.divided(divisor),
+            self.effort.divided(_BUDGET_DIVISOR + len(members) // 8),
         )
         self.interrupted |= answer.interrupted
         self.counters["packings"] += 1

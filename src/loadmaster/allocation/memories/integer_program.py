@@ -86,11 +86,11 @@ class AssignmentProgram:
             self._relaxation.cuts.extend(cuts)
             self._add_cuts(cuts)
 
-    def integer(self) -> Ints | None:
+    def integer(self, nodes: int = _MIP_NODES) -> Ints | None:
         """Solve the integer program; return its assignment, which has to be checked, or None."""
         columns = self._column[self._pairs]
         self._program.bound_columns(columns, 0.0, 1.0)
-        solved = self._program.solve(self._deadline, columns, nodes=_MIP_NODES)
+        solved = self._program.solve(self._deadline, columns, nodes=nodes)
         return self._matrix(solved).argmax(axis=1) if len(solved.values) else None
 
     def _matrix(self, solved: Solved) -> Floats:

@@ -20,8 +20,6 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 
 _SCALE = 2**40
 """Denominator of multipliers, in units of cost per byte."""
-_PATIENCE = 6
-"""Rounds without a better bound after which steps are halved."""
 
 
 @dataclass(frozen=True)
@@ -153,43 +151,6 @@ class Relaxation:
         )
         total += sum(least.tolist())
         return -(-total // _SCALE)
-
-    def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
-        """Find prices by subgradient steps (Held and Karp, 1971): raise the prices of overfull
-        instants, lower the others."""
-        prices = np.zeros((self.cost.shape[1], self.instants))
-        best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
-        cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
-        for _ in range(rounds):
-            reduced = cost.copy()
-            for bank in self.room:
-                before = np.concatenate([[0.0], np.cumsum(prices[bank])])
-                np.add.at(
-                    reduced[:, bank],
-                    self.owner,
-                    (before[self.last] - before[self.first]) * self.bytes[:, bank],
-                )
-            chosen = reduced.argmin(axis=1)
-            over = np.zeros_like(prices)
-            for bank, room in self.room.items():
-                over[bank] = self.load(chosen, bank) - float(room)
-            value = float(
-                reduced.min(axis=1).sum()
-                - sum(prices[bank].sum() * float(room) for bank, room in self.room.items())
-            )
-            if value > best_value:
-                best, best_value, failures = prices.copy(), value, 0
-            else:
-                failures += 1
-            if failures == _PATIENCE:
-                prices, step, failures = best.copy(), step / 2, 0
-                continue
-            over[(prices == 0) & (over < 0)] = 0
-            length = float((over**2).sum())
-            if length == 0:
-                break
-            prices = np.maximum(0.0, prices + step * max(target - value, 1.0) / length * over)
-        return Multipliers(best, np.zeros(len(self.cuts)))
 
 
 def _whole(prices: Floats) -> NDArray[np.object_]:
