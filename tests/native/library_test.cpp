@@ -214,6 +214,19 @@ TEST("null pointers and senseless limits come back as invalid") {
     CHECK(loadmaster_allocate(&empty, &limits, nullptr, nullptr, &result) == LOADMASTER_INVALID);
 }
 
+TEST("conflicts of buffers with lifetimes are refused") {
+    const loadmaster_buffer buffers[2]{};
+    const loadmaster_pair pair{0, 1, 0};
+    loadmaster_problem problem{};
+    problem.buffers = buffers, problem.buffer_count = 2;
+    problem.conflicts = &pair, problem.conflict_count = 1;
+    loadmaster_result result;
+    std::int64_t offsets[2];
+    CHECK(loadmaster_allocate(&problem, nullptr, offsets, nullptr, &result) == LOADMASTER_INVALID);
+    problem.without_clock = 1;
+    CHECK(loadmaster_allocate(&problem, nullptr, offsets, nullptr, &result) == LOADMASTER_OPTIMAL);
+}
+
 TEST("an invalid problem has no offsets") {
     loadmaster_buffer buffer{};
     buffer.end = 1;

@@ -39,6 +39,8 @@ void require_arrays(const loadmaster_problem &problem) {
     require(problem.reserved || problem.reserved_count == 0, "problem: reserved is null");
     require(problem.in_place || problem.in_place_count == 0, "problem: in_place is null");
     require(problem.conflicts || problem.conflict_count == 0, "problem: conflicts is null");
+    require(problem.without_clock || problem.conflict_count == 0,
+        "problem: conflicts are for buffers without_clock; with lifetimes, these say who meets");
     require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40),
         "problem: alignment must be from 0 to 2^40");
     require(problem.capacity >= 0 && problem.capacity < kLargestTotal,

@@ -200,9 +200,10 @@ def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> E
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
-        # The estimate is right within a factor of two, and below zero where operators are left out.
+        # The estimate is right within a factor of two and a unit, and below zero where operators are
+        # left out.
         tail = 0 if before is None else before.tail + min(2 * choice.tail, choice.tail // 2)
-        if choice.load + tail <= arena:
+        if choice.load + tail - UNIT <= arena:
             found = banded(front, choice)
             found = found if before is None else found.measured(before)
             if found.least <= arena:
