@@ -200,8 +200,8 @@ def _least_work_within(front: Front, arena: int, before: ArenaBytes | None) -> E
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
-        # The estimate is right within a factor of two and a unit, and below zero where operators are
-        # left out.
+        # The estimate is right within a factor of two and a unit; it is below zero where operators
+        # are left out.
         tail = 0 if before is None else before.tail + min(2 * choice.tail, choice.tail // 2)
         if choice.load + tail - UNIT <= arena:
             found = banded(front, choice)
