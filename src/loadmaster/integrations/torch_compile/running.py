@@ -61,7 +61,7 @@ def made_module(
         )
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
-    if optimizer not in (None, *OPTIMIZERS):
+    if optimizer and optimizer not in OPTIMIZERS:
         raise BudgetError(f"optimizer {optimizer!r}: write {' or '.join(OPTIMIZERS)}")
     maker = OPTIMIZERS.get(optimizer or "", *rest[:1]) if training else None
     return MeasuredModule(module, inputs, training, torch.device(device), maker)
