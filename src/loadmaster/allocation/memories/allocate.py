@@ -298,9 +298,9 @@ class _Task:
         if fit_or_tighten(
             better,
             self._assign_within,
-            lambda chosen, _: self._try(chosen),
+            self._try,
             room,
-            np.zeros_like(room),
+            0 * room,
             rounds=self.effort.packings,
         ):
             return True
@@ -342,7 +342,7 @@ class _Task:
             raise CapacityError("no assignment is cheaper")
         return chosen
 
-    def _try(self, chosen: Ints) -> Literal[True] | Ints:
+    def _try(self, chosen: Ints, _: int) -> Literal[True] | Ints:
         """Pack an assignment and return True; buffers proven not to fit together become a cut. If a
         memory cannot be packed, return the excess of a packing of it, 0 for the others."""
         offsets = np.zeros(len(chosen), dtype=np.int64)
@@ -351,7 +351,7 @@ class _Task:
             placed = self._pack(bank, members)
             if placed is None:
                 peak, room = self._allocate(bank, members, None).peak or 0, self.relaxation.room
-                return np.where(np.array([*room]) == bank, peak - room[bank], 0)
+                return np.where(np.array([*room]) == bank, peak - room.get(bank, 0), 0)
             offsets[members] = placed
         self._keep(chosen, offsets)
         return True
