@@ -270,7 +270,7 @@ def read_warm_start(path: str | Path) -> WarmStart:
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
     jobs = [
-        record_from(row, MappedJob, f"{path}: jobs.{number}", "job", MappingError)
+        record_from(row, MappedJob, f"{path}: {_GIVE}; jobs.{number}", "job", MappingError)
         for number, row in enumerate(rows)
     ]
     return warm_start_of(jobs, str(path))

@@ -135,7 +135,7 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
         demands.in_place.push_back({index(pair.one), index(pair.other), pair.shift});
     }
     if (problem.without_clock) demands.conflicts.emplace();
-    for (std::size_t i = 0; demands.conflicts && i < problem.conflict_count; ++i)
+    for (std::size_t i = 0; i < problem.conflict_count; ++i)
         demands.conflicts->push_back(
             {index(problem.conflicts[i].one), index(problem.conflicts[i].other)});
     return demands;

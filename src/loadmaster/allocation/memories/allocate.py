@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -250,20 +250,22 @@ class _Task:
             return
         self.pack_greedily()
         self._raise(self.relaxation.total(_cheapest(self.costs)))
+        allowed = self.costs != FORBIDDEN
         entries = int(
             (
                 (self.relaxation.last - self.relaxation.first)[:, None]
-                * (self.costs != FORBIDDEN)[self.relaxation.owner]
+                * allowed[self.relaxation.owner]
             ).sum()
         )
-        if self._done or entries > _MOST_ENTRIES:
+        if self.lower == self._ceiling or entries > _MOST_ENTRIES:
             return
-        allowed = self.costs != FORBIDDEN
-        prices, _ = AssignmentProgram(self.relaxation, self.deadline.left()).linear(allowed)
+        # A bound is worth a second more.
+        program = AssignmentProgram(self.relaxation, 1.0 if self._done else self.deadline.left())
+        prices, _ = program.linear(allowed)
         self._raise(self.relaxation.bound(prices, allowed))
         if len(self.costs) > _MOST or entries > _CELLS:
             return
-        nodes = max(20, self.effort.share(_WORK) // max(entries + 100 * len(self.costs), 1))
+        nodes = max(20, self.effort.share(_WORK) // (entries + 100 * len(self.costs)))
         for _ in range(_ROUNDS):
             if self._done or not self._round(nodes):
                 return
@@ -342,7 +344,7 @@ class _Task:
             raise CapacityError("no assignment is cheaper")
         return chosen
 
-    def _try(self, chosen: Ints, _: int) -> Literal[True] | Ints:
+    def _try(self, chosen: Ints, _: int) -> bool | Ints:
         """Pack an assignment and return True; buffers proven not to fit together become a cut. If a
         memory cannot be packed, return the excess of a packing of it, 0 for the others."""
         offsets = np.zeros(len(chosen), dtype=np.int64)

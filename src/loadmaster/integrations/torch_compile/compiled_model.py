@@ -1000,10 +1000,9 @@ class PlannedGraph:
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
-            if self.moved_bytes and os.getpid() != self.model.process:
+            if os.getpid() != self.model.process and self.moved_bytes:
                 raise SlowMemoryError(
-                    "a forked process has neither the threads that copy tensors nor slow memory of"
-                    " its own: compile the module in the process that runs it"
+                    "a forked process cannot copy the plan's tensors: compile the module in it"
                 )
             program, begun = self._program, time.perf_counter()
             self.model.make_room(program)

@@ -59,11 +59,13 @@ def made_module(
         raise ModelError(
             f"torch:{spot}: some parameters have no shape yet: call the module once in the factory"
         )
-    if optimizer is not None and not training:
-        raise BudgetError("--optimizer is for steps of training: add --training")
-    if optimizer and optimizer not in OPTIMIZERS:
-        raise BudgetError(f"optimizer {optimizer!r}: write {' or '.join(OPTIMIZERS)}")
-    maker = OPTIMIZERS.get(optimizer or "", *rest[:1]) if training else None
+    maker = rest[0] if rest and training else None
+    if optimizer is not None:
+        if not training:
+            raise BudgetError("--optimizer is for steps of training: add --training")
+        if optimizer not in OPTIMIZERS:
+            raise BudgetError(f"optimizer {optimizer!r}: write {' or '.join(OPTIMIZERS)}")
+        maker = OPTIMIZERS[optimizer]
     return MeasuredModule(module, inputs, training, torch.device(device), maker)
 
 
