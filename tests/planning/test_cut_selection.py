@@ -32,7 +32,7 @@ class Planner:
         return SimpleNamespace(
             workload=SimpleNamespace(jobs=[job] * self.jobs, networks=(), tensors=()),
             target=SimpleNamespace(main=SimpleNamespace(capacity=0)),
-            goal=SimpleNamespace(objective="throughput", latency_network=None),
+            goal=SimpleNamespace(objective="throughput", latency_network=None, urgent=()),
         )
 
     def quick_score(self):

@@ -148,3 +148,14 @@ def test_ways_to_cut_are_worked_out_only_until_it_is_late():
     graph, target = convolutions(), npu(3)
     assert [each.name for each in candidates([graph], target, 1, "auto", lambda: True)] == ["none"]
     assert len(list(candidates([graph], target, 1))) > 1
+
+
+def test_an_urgent_network_is_also_cut_as_it_would_be_without_the_others():
+    graphs, target = [convolutions(), replace(convolutions(rows=40), name="urgent")], npu(3)
+    alone = next(each for each in candidates(graphs[1:], target, 1) if each.name == "across cores")
+    without, offered = (
+        [each.cuts[1] for each in list(candidates(graphs, target, 1, urgent=lambda: urgent))[1:]]
+        for urgent in ((False, False), (False, True))
+    )
+    assert alone.cuts[0] not in without
+    assert alone.cuts[0] in offered

@@ -137,6 +137,9 @@ class CutSelection:
         self._notes: list[str] = []
         self.full = False
         """Whether the screened candidates leave no room in :data:`MOST_JOBS` for another."""
+        self.urgent: Sequence[bool] = ()
+        """Of every network, whether it is one of :attr:`Goal.urgent`; known when the first
+        candidate is."""
 
     def progress(self, stage: str, share: float) -> None:
         """Report the progress of a planner or, during the screening, the number of candidates
@@ -154,7 +157,9 @@ class CutSelection:
         begun = time.monotonic()
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
-        require_main_room(whole.planner.problem.workload, whole.planner.problem.target)
+        problem = whole.planner.problem
+        require_main_room(problem.workload, problem.target)
+        self.urgent = [info.name in problem.goal.urgent for info in problem.workload.networks]
         self._needed = _LONGER * (time.monotonic() - begun)
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None

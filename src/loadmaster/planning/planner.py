@@ -228,6 +228,7 @@ class _Planners:
             cut,
             lambda: selection.is_late(),
             lambda: selection.full,
+            lambda: selection.urgent,
             self.effort,
         )
         selection = CutSelection(

@@ -110,9 +110,7 @@ class WorkloadPlanner:
         if goal.is_timed or goal.latency_network:
             keys.append(np.lexsort((ranked, -goal.urgency)).argsort())
         orders = [np.argsort(key, kind="stable").astype(np.int64) for key in keys]
-        policies = [JointOptions()]
-        if in_place:
-            policies = [JointOptions(filled_fraction=(1.0, 0.0))]
+        policies = [JointOptions(filled_fraction=(1.0, float(not in_place)))]
         if goal.needs_energy:
             policies += [replace(policy, energy_weight=ENERGY_ONLY) for policy in policies]
         if goal.urgent:

@@ -53,6 +53,7 @@ def candidates(
     cut: str = "auto",
     late: Callable[[], bool] = lambda: False,
     full: Callable[[], bool] = lambda: False,
+    urgent: Callable[[], Sequence[bool]] = lambda: (),
     effort: Effort = Effort.NORMAL,
 ) -> Iterator[Candidate]:
     """Yield candidates lazily, whole operators first, until it is ``late``.
@@ -84,7 +85,7 @@ def candidates(
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(
         _in_small_pieces(networks, target, late) if copied else (),
-        _tilings(networks, target, mini_batches, late, effort),
+        _tilings(networks, target, mini_batches, late, urgent(), effort),
         _halves(networks),
     ):
         if candidate.cuts not in offered:
@@ -197,14 +198,24 @@ def _tilings(
     target: Target,
     mini_batches: int,
     late: Callable[[], bool],
+    urgent: Sequence[bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
     """Yield tilings to try: operators cut across cores, if there are several, and stacks of
-    bands."""
+    bands. Of ``urgent`` networks also the cuts that they would have without the others."""
+
+    def across_cores(networks: Sequence[DivisibleNetwork]) -> list[list[Cuts]]:
+        """Choose cuts of some networks across the cores, the best first."""
+        choice = CutChoice(networks, target, mini_batches, effort)
+        return [choice.cuts(own) for own in choice.improved()]
+
     chosen = [[Cuts(network.plain) for network in networks]]
     if len(target.cores) > 1:
-        choice = CutChoice(networks, target, mini_batches, effort)
-        chosen = [choice.cuts(own) for own in choice.improved()]
+        chosen = across_cores(networks)
+        if len({*urgent}) > 1:
+            own = iter(across_cores(list(itertools.compress(networks, urgent)))[0])
+            pairs = zip(chosen[0], urgent, strict=True)
+            chosen.append([next(own) if mine else each for each, mine in pairs])
     yield Candidate("across cores", chosen[0])
     for name, cuts in stacks_of_bands(networks, chosen[0], target, late):
         yield Candidate(name, cuts)

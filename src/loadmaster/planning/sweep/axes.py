@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import TargetError
 from loadmaster.core.units import Quantity, parse_quantity
-from loadmaster.targets.document import document_of, with_fields
+from loadmaster.targets.document import with_fields
 from loadmaster.targets.hardware import Target
 
 MOST_POINTS = 10_000
@@ -210,35 +210,13 @@ def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
             raise TargetError(f"scratchpad: {target.name} has no fast memory: vary another field")
         return [f"{target.fast.name}.capacity={text}"]
     if name == "bandwidth":
-        main = target.main.name
-        return [f"{main}.{field}={text}" for field in _bandwidths(target)]
-    _require_table(target, name)
+        main = target.main
+        # As documents of targets write them.
+        ways = ("",) if main.read_bandwidth == main.write_bandwidth else ("read_", "write_")
+        return [f"{main.name}.{way}bandwidth={text}" for way in ways]
+    if "." not in name and name != "static_power":
+        raise TargetError(
+            f"{name}: {target.name} has no such field to vary: choose {', '.join(_SHORT)},"
+            f" static_power, or a field of a table, such as {target.main.name}.capacity"
+        )
     return [f"{name}={text}"]
-
-
-def _require_table(target: Target, name: str) -> None:
-    """Refuse a name whose first part is not a part of the machine."""
-    document = document_of(target)
-    first, dot, _ = name.partition(".")
-    if isinstance(document.get(first), dict | list) if dot else name == "static_power":
-        return
-    tables = {key: value for key, value in document.items() if isinstance(value, dict)}
-    tables |= {f"cores.{core['name']}": core for core in document["cores"]}
-    fields = [f"{table}.{field}" for table, own in tables.items() for field in own]
-    meant = [field for field in fields if field.endswith(f".{name}")]
-    if meant:
-        raise TargetError(f"{name}: did you mean {' or '.join(meant[:3])}?")
-    raise TargetError(
-        f"{name}: {target.name} has nothing of that name to vary: choose {', '.join(_SHORT)},"
-        f" static_power, or a field of {', '.join(tables)}, such as {target.main.name}.burst"
-    )
-
-
-def _bandwidths(target: Target) -> tuple[str, ...]:
-    """Names of the bandwidth fields of main memory, as
-    :func:`~loadmaster.targets.document.document_of` writes them."""
-    return (
-        ("bandwidth",)
-        if target.main.read_bandwidth == target.main.write_bandwidth
-        else ("read_bandwidth", "write_bandwidth")
-    )
