@@ -153,9 +153,10 @@ def test_ways_to_cut_are_worked_out_only_until_it_is_late():
 def test_an_urgent_network_is_also_cut_as_it_would_be_without_the_others():
     graphs, target = [convolutions(), replace(convolutions(rows=40), name="urgent")], npu(3)
     alone = next(each for each in candidates(graphs[1:], target, 1) if each.name == "across cores")
-    without, offered = (
-        [each.cuts[1] for each in list(candidates(graphs, target, 1, urgent=lambda: urgent))[1:]]
-        for urgent in ((False, False), (False, True))
-    )
-    assert alone.cuts[0] not in without
-    assert alone.cuts[0] in offered
+
+    def cuts(*urgent):
+        every = list(candidates(graphs, target, 1, urgent=lambda: urgent))[1:]
+        return [each.cuts[1] for each in every]
+
+    assert alone.cuts[0] not in cuts(False, False)
+    assert alone.cuts[0] in cuts(False, True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.planning.test_sweep import Here
+from tests.support.command_line import ran
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import verified
 from tests.support.networks import GraphBuilder, npu, residual_chain
@@ -400,3 +401,19 @@ def test_deadlines_are_those_of_the_networks_of_a_point():
     assert [point.missed for point in points] == [1, 0, 1]
     with pytest.raises(lm.PlanError, match="nobody"):
         sweep(graphs, TARGET, axes, executor=Here(), deadlines={"nobody": 1.0}, **FEW)
+
+
+def test_ctrl_c_while_the_plan_is_written_loses_nothing(tmp_path, monkeypatch):
+    save = lm.Plan.save
+
+    def pressed(plan, path):
+        signal.raise_signal(signal.SIGINT)
+        return save(plan, path)
+
+    monkeypatch.setattr(lm.Plan, "save", pressed)
+    monkeypatch.chdir(tmp_path)
+    ran(
+        "size onnx:squeezenet --target edge-npu --effort quick --fps 1 --no-report --out found",
+        "--vary bandwidth=4GB/s",
+    )
+    assert {path.name for path in (tmp_path / "found").iterdir()} == {"plan.json", "size.json"}

@@ -69,7 +69,7 @@ def size_command(
     Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan
     12ms --energy 90mJ --out least`
     """
-    from loadmaster.core.progress import Stopwatch
+    from loadmaster.core.progress import Stopwatch, deferred_interrupts
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import SizeJson, size
     from loadmaster.report.sweep import size_summary
@@ -78,25 +78,26 @@ def size_command(
     limits, axis = required.limits(due["deadlines"]), parse_axis(vary)
     with output.working(out) as (place, progress):
         target, graphs = machine.read(), reading.load(models)
-        watch = Stopwatch()
-        found = size(
-            graphs,
-            target,
-            axis,
-            limits,
-            mini_batches=mini_batches,
-            periods=due["periods"],
-            effort=effort,
-            seed=seed,
-            progress=progress,
-        )
-        seconds, cpu_seconds = watch.read()
-        shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
-        if place is not None and found.plan is not None:
-            found.plan.save(place.draft / "plan.json")
-            if not output.no_report:
-                found.plan.report(place.draft)
-        files = output.publish(place, {"size.json": shown})
+        with deferred_interrupts():
+            watch = Stopwatch()
+            found = size(
+                graphs,
+                target,
+                axis,
+                limits,
+                mini_batches=mini_batches,
+                periods=due["periods"],
+                effort=effort,
+                seed=seed,
+                progress=progress,
+            )
+            seconds, cpu_seconds = watch.read()
+            shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
+            if place and found.plan:
+                found.plan.save(place.draft / "plan.json")
+                if not output.no_report:
+                    found.plan.report(place.draft)
+            files = output.publish(place, {"size.json": shown})
     output.show(shown, lambda: size_summary(found, effort), files)
-    if found.least is None:
+    if not found.least:
         raise typer.Exit(1)
