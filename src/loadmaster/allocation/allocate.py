@@ -42,19 +42,17 @@ def allocate_at_once(
     """Allocate int64 arrays (lower, upper, size) by native code alone, if that gives a proven or
     fitting packing at once; else None."""
     if (
-        len(buffers) != 3
-        or not type(seed) is type(threads) is int
+        not type(seed) is type(threads) is int
         or seed < 0
         or threads < 1
         or not (capacity is None or type(capacity) is int)
+        # Native code would round.
+        or any(getattr(column, "dtype", None) != np.int64 for column in buffers)
     ):
         return None
-    for column in buffers:
-        if type(column) is not np.ndarray or column.dtype != np.int64 or column.ndim != 1:
-            return None
-    lower, upper, size = buffers
     watch = Stopwatch()
     try:
+        lower, upper, size = buffers
         offsets, peak, bound = _native.allocate_small(lower, upper, size)
     except (ValueError, TypeError, OverflowError):
         return None
@@ -267,7 +265,7 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
             f"alignment {alignment!r}: give a whole number of bytes of at least 1 and less than"
             " 2^40"
         )
-    within = [member for group in problem.aliases for member, shift in group if shift > 0]
+    within = problem.alias_rows[problem.alias_rows[:, 2] > 0, 1]
     wanted = np.lcm(problem.alignment, int(alignment))
     wanted[within] = problem.alignment[within]
     aligned = replace(problem, alignment=wanted)

@@ -89,12 +89,9 @@ class _Whole:
 
     def __init__(self, problem: Problem, capacity: int) -> None:
         self.problem, self.capacity = problem, capacity
-        grouped = {member for group in problem.aliases for member, _ in group}
-        self.units = [
-            _Unit((buffer,), size)
-            for buffer, size in enumerate(problem.size.tolist())
-            if buffer not in grouped and problem.solid[buffer]
-        ]
+        alone = problem.solid.copy()
+        alone[problem.alias_rows[:, 1]] = False
+        self.units = [_Unit((at,), int(problem.size[at])) for at in np.flatnonzero(alone).tolist()]
         for group in problem.aliases:
             ends = [int(problem.size[member]) + up for member, up in group if problem.solid[member]]
             if ends:

@@ -23,11 +23,6 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
         np.ascontiguousarray(column)
         for column in (problem.size, problem.alignment, problem.pin, problem.hint)
     )
-    aliases = [
-        (number, member, shift)
-        for number, group in enumerate(problem.aliases)
-        for member, shift in group
-    ]
     conflicts = problem.conflicts
     try:
         return _native.PackingProblem(
@@ -36,7 +31,7 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
             pin,
             *problem.sections,
             hint=hint,
-            aliases=np.array(aliases, dtype=np.int64).reshape(-1, 3),
+            aliases=problem.alias_rows,
             reserved=np.array(problem.reserved, dtype=np.int64).reshape(-1, 2),
             in_place=np.ascontiguousarray(problem.in_place),
             conflicts=None if conflicts is None else np.ascontiguousarray(conflicts),

@@ -213,6 +213,12 @@ class Problem:
         return Parts(*(column[order[kept[order]]] for column in rows))
 
     @cached_property
+    def alias_rows(self) -> Ints:
+        """The members of all alias groups, as rows (number of the group, buffer, shift)."""
+        rows = [(number, *member) for number, group in enumerate(self.aliases) for member in group]
+        return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+    @cached_property
     def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """The parts as (first, lower, upper, low, high), where ``first`` indexes each owner's first
         part."""

@@ -57,12 +57,9 @@ def check_group(problem: Problem, group: AliasGroup) -> None:
         for member, shift in group:
             step, name = int(problem.alignment[member]), problem.name(member)
             if (base + shift) % step:
-                at = (
-                    f"is pinned to {base + shift}, not a multiple of {step}, the alignment of"
-                    f" {name!r}"
-                )
                 raise AllocationError(
-                    f"aliases: an address that {name!r} must share {at}: move the pin or relax the"
+                    f"aliases: an address that {name!r} must share is pinned to {base + shift}, not"
+                    f" a multiple of {step}, the alignment of {name!r}: move the pin or relax the"
                     " alignment"
                 )
 
@@ -240,7 +237,7 @@ def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> 
 
 def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:
     """Convert values to rows of whole numbers, padded with zeros to the largest of ``widths``."""
-    if not isinstance(values, np.ndarray) and isinstance(values, Sequence) and len(widths) > 1:
+    if isinstance(values, Sequence) and len(widths) > 1:
         values = [
             [*row, 0] if isinstance(row, Sequence) and len(row) == widths[0] else row
             for row in values
@@ -420,9 +417,8 @@ def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
 
 def _check_members(problem: Problem) -> None:
     """Check that every index in aliases, in_place and conflicts is valid."""
-    grouped = [member for group in problem.aliases for member, _ in group]
-    pairs = [problem.in_place[:, :2], *([] if problem.conflicts is None else [problem.conflicts])]
-    for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
+    conflicts = () if problem.conflicts is None else problem.conflicts
+    for named in map(np.ravel, (problem.alias_rows[:, 1], problem.in_place[:, :2], conflicts)):
         unknown = named[(named < 0) | (named >= len(problem))]
         if len(unknown):
             raise AllocationError(
@@ -497,8 +493,8 @@ def _check_groups(problem: Problem) -> None:
                 f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and"
                 " 2^62"
             )
-    grouped = [member for group in problem.aliases for member, _ in group]
-    if len(set(grouped)) < len(grouped):
+    grouped = problem.alias_rows[:, 1]
+    if len(np.unique(grouped)) < len(grouped):
         raise AllocationError("aliases: a buffer is in two groups: join the groups")
     for group in problem.aliases:
         check_group(problem, group)
