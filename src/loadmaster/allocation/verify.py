@@ -78,29 +78,25 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
         return
     pieces = _pieces(problem, offsets)
     yield from _offset_violations(problem, offsets)
-    yield from _capacity_violations(problem, offsets, np.unique(pieces.owner), capacity)
+    if capacity is not None:
+        occupying, end = np.unique(pieces.owner), offsets + problem.size
+        for i in occupying[end[occupying] > capacity].tolist():
+            far = f"ends at {end[i]}, past the capacity of {capacity}"
+            yield "capacity", f"buffer {problem.name(i)!r} {far}"
     yield from _alias_violations(problem, offsets)
     yield from _reserved_violations(problem, pieces)
-    for one, other, instant in _overlaps(problem, offsets, pieces):
-        yield (
-            "overlap",
-            (
-                f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant"
-                f" {instant}"
-            ),
-        )
+    for one, other, instant in overlaps(problem, offsets, pieces):
+        both = f"{problem.name(one)!r} and {problem.name(other)!r}"
+        yield "overlap", f"buffers {both} share bytes at instant {instant}"
 
 
-def overlaps(problem: Problem, offsets: Ints) -> Overlaps:
+def overlaps(problem: Problem, offsets: Ints, pieces: OccupiedAreas | None = None) -> Overlaps:
     """Yield pairs of buffers that share bytes but must not, with an instant; buffers at a negative
-    offset are skipped."""
-    return _overlaps(problem, offsets, _pieces(problem, offsets))
-
-
-def _overlaps(problem: Problem, offsets: Ints, pieces: OccupiedAreas) -> Overlaps:
-    """Yield pairs of buffers that share bytes but must not, with an instant."""
+    offset are skipped. ``pieces`` are what `_pieces` returns, if known."""
     if problem.conflicts is not None:
         return _listed_overlaps(problem, offsets)
+    if pieces is None:
+        pieces = _pieces(problem, offsets)
     if problem.aliases or len(problem.in_place):
         return _pairs(problem, offsets, pieces)
     return _sweep(pieces)
@@ -126,23 +122,6 @@ def _offset_violations(problem: Problem, offsets: Ints) -> BrokenRules:
             )
         if pin >= 0 and pin != at:
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
-
-
-def _capacity_violations(
-    problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
-) -> BrokenRules:
-    """Yield buffers that end above the capacity."""
-    if capacity is None:
-        return
-    end = offsets[occupying] + problem.size[occupying]
-    for row in np.flatnonzero(end > capacity):
-        yield (
-            "capacity",
-            (
-                f"buffer {problem.name(occupying[row])!r} ends at {end[row]}, past the capacity of"
-                f" {capacity}"
-            ),
-        )
 
 
 def _alias_violations(problem: Problem, offsets: Ints) -> BrokenRules:
