@@ -203,9 +203,9 @@ def test_bounds_hold_whatever_the_prices():
     for factor in (0.0, 0.3, 1.0, 7.0, 1e6):
         prices.capacity[:] = factor * first
         assert relaxation.bound(prices, allowed) <= 3
-    assert prove(AssignmentProgram(relaxation, None), relaxation, 3, 100, 1).bound == 3
+    assert prove(AssignmentProgram(relaxation, None), relaxation, 3, 100).bound == 3
     relaxation.cuts.append(CoverCut(0, np.array([0]), 0))
-    assert prove(AssignmentProgram(relaxation, None), relaxation, 9, 100, 1).bound == 9
+    assert prove(AssignmentProgram(relaxation, None), relaxation, 9, 100).bound == 9
 
 
 @pytest.mark.slow

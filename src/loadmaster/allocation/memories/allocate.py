@@ -22,6 +22,7 @@ from loadmaster.allocation.memories.problem import (
     FORBIDDEN,
     Bank,
     BankAllocation,
+    cheapest_first,
     check_banks,
     costs_of,
     in_bank,
@@ -123,9 +124,7 @@ def allocate_banks(
         task.interrupted = True
         if task.cost is None and not task.infeasible:
             task.pack_greedily()
-    answer = _answer(problem, costs, task)
-    wall, cpu = watch.read()
-    return replace(answer, seconds=wall, cpu_seconds=cpu)
+    return _answer(problem, costs, task, watch)
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, *options: Any) -> _Task:
@@ -314,7 +313,7 @@ class _Task:
     def _prove(self, program: AssignmentProgram, ceiling: int, nodes: int) -> Ints | None:
         """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
         found."""
-        proof = prove(program, self.relaxation, ceiling, nodes, _cost_unit(self.costs))
+        proof = prove(program, self.relaxation, ceiling, nodes)
         self.counters["nodes"] += proof.nodes
         self._raise(proof.bound)
         return proof.better
@@ -413,59 +412,44 @@ class _Task:
 
 def _cheapest(costs: Ints) -> Ints:
     """Return the memory that each buffer prefers."""
-    last = np.iinfo(np.int64).max
-    return np.asarray(np.where(costs == FORBIDDEN, last, costs).argmin(axis=1))
+    return cheapest_first(costs)[:, 0]
 
 
-def _cost_unit(costs: Ints) -> int:
-    """Return the greatest common divisor of all costs."""
-    return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN])))
-
-
-def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
+def _answer(problem: Problem, costs: Ints, task: _Task, watch: Stopwatch) -> BankAllocation:
     """Make the answer for the caller's buffers, and verify it independently."""
     status: Status = "infeasible" if task.infeasible else "unknown"
-    empty = BankAllocation(
+    memory, offsets, cost, lower, reason = None, None, None, task.lower, task.reason
+    packings: dict[str, Allocation] = {}
+    if task.chosen is not None and task.offsets is not None and task.cost is not None:
+        home, offsets = task.blocks.of(task.chosen, task.offsets)
+        memory = tuple(task.banks[at].name for at in home.tolist())
+        for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
+            raise LoadmasterError(
+                f"memories: a packing was made that does not hold ({rule}: {message}): please"
+                " report it"
+            )
+        cost = sum(costs[np.arange(len(costs)), home].tolist())
+        # Buffers that take no space still have the cost of their memory.
+        lower = cost - task.cost + min(lower, task.cost)
+        status, reason = "optimal" if lower == cost else "feasible", None
+        packings = {
+            bank.name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
+            for at, bank in enumerate(task.banks)
+        }
+    return BankAllocation(
         status,
-        None,
-        None,
-        None,
-        task.lower,
+        memory,
+        offsets,
+        cost,
+        lower,
         task.banks,
-        {},
+        packings,
         task.strategy,
         task.seed,
-        0.0,
-        0.0,
-        task.reason,
+        *watch.read(),
+        reason,
         task.interrupted,
         dict(task.counters),
-    )
-    if task.chosen is None or task.offsets is None or task.cost is None:
-        return empty
-    home, offsets = task.blocks.of(task.chosen, task.offsets)
-    memory = tuple(task.banks[at].name for at in home.tolist())
-    for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
-        raise LoadmasterError(
-            f"memories: a packing was made that does not hold ({rule}: {message}): please report it"
-        )
-    cost = sum(costs[np.arange(len(costs)), home].tolist())
-    # Buffers that take no space still have the cost of their memory.
-    lower = cost - task.cost + min(task.lower, task.cost)
-    status = "optimal" if lower == cost else "feasible"
-    packings = {
-        bank.name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
-        for at, bank in enumerate(task.banks)
-    }
-    return replace(
-        empty,
-        status=status,
-        memory=memory,
-        offsets=offsets,
-        cost=cost,
-        lower_bound=lower,
-        packings=packings,
-        reason=None,
     )
 
 

@@ -110,12 +110,11 @@ class Proof:
     nodes: int
 
 
-def prove(
-    program: AssignmentProgram, relaxation: Relaxation, ceiling: int, nodes: int, step: int
-) -> Proof:
-    """Search for an assignment that costs less than ``ceiling``, by best-first branch and bound;
-    all costs are multiples of ``step``."""
+def prove(program: AssignmentProgram, relaxation: Relaxation, ceiling: int, nodes: int) -> Proof:
+    """Search for an assignment that costs less than ``ceiling``, by best-first branch and bound."""
     root = relaxation.cost != FORBIDDEN
+    # All costs are multiples of this.
+    step = max(1, int(np.gcd.reduce(relaxation.cost[root])))
     open_: list[tuple[int, int, Mask]] = [(0, 0, root)]
     made = 1
     for spent in range(nodes):

@@ -231,6 +231,12 @@ def _preference_costs(problem: Problem, index: dict[str, int]) -> Ints:
     return np.array(rows, dtype=np.int64).reshape(-1, len(index))
 
 
+def cheapest_first(costs: Ints) -> Ints:
+    """Numbers of the memories in the order of each buffer's costs, forbidden ones last."""
+    last = np.iinfo(np.int64).max
+    return np.argsort(np.where(costs == FORBIDDEN, last, costs), axis=1, kind="stable")
+
+
 def in_bank(problem: Problem, members: Ints, bank: Bank) -> Problem:
     """The subproblem of the buffers in one memory."""
     part = problem.only(members)

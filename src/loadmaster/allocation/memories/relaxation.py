@@ -131,7 +131,7 @@ class Relaxation:
     def bound(self, prices: Multipliers, allowed: Mask) -> int:
         """Lower bound of the cost of an assignment within ``allowed``, by weak duality, in exact
         arithmetic for any prices."""
-        whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
+        whole = self.cost.astype(object) * _SCALE
         total: int = 0
         for bank, room in self.room.items():
             price = _whole(prices.capacity[bank])
@@ -142,14 +142,7 @@ class Relaxation:
         for cut, price_of_cut in zip(self.cuts, _whole(prices.cuts).tolist(), strict=True):
             whole[cut.members, cut.bank] += price_of_cut
             total -= price_of_cut * cut.most
-        least = (
-            np.where(
-                allowed, whole, np.where(allowed, whole, 0).sum(axis=1, keepdims=True) + 1
-            ).min(axis=1)
-            if len(whole)
-            else whole
-        )
-        total += sum(least.tolist())
+        total += sum(min(row[may]) for row, may in zip(whole, allowed, strict=True))
         return -(-total // _SCALE)
 
 

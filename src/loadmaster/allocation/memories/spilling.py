@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, in_bank
+from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, cheapest_first, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
@@ -62,11 +62,8 @@ def spill(
 
 def _choices(cost: Ints) -> list[list[int]]:
     """Memories of each buffer, the cheapest first."""
-    order = np.argsort(
-        np.where(cost == FORBIDDEN, np.iinfo(np.int64).max, cost), axis=1, kind="stable"
-    )
-    count = (cost != FORBIDDEN).sum(axis=1)
-    return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
+    rows = cheapest_first(cost).tolist(), (cost != FORBIDDEN).sum(axis=1).tolist()
+    return [row[:count] for row, count in zip(*rows, strict=True)]
 
 
 def _cost_saved(cost: Ints, left: list[list[int]], members: Ints) -> Floats:
