@@ -32,7 +32,7 @@ from loadmaster.allocation.problem import (
 from loadmaster.allocation.rules import allowed_memories, check, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
-from loadmaster.core.csv_cells import read_text, table_of
+from loadmaster.core.csv_cells import CsvRow, read_text, table_of
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.files import replace_file
 
@@ -43,14 +43,18 @@ _OPTIONAL = (
     *("memory", "prefers", "accesses"),
 )
 _TEXT = ("id", "gaps", "alias", "memory", "prefers")
-_DEFAULTS = {
-    "alignment": "1",
-    "offset": str(FREE),
-    "hint": str(FREE),
-    "shift": "0",
-    "accesses": "1",
+_DEFAULTS: dict[str, Any] = {
+    "alignment": 1,
+    "offset": FREE,
+    "hint": FREE,
+    "gaps": "",
+    "alias": "",
+    "shift": 0,
+    "memory": "",
+    "prefers": "",
+    "accesses": 1,
 }
-_ABSENT = {"gaps": "", "alias": "", "shift": 0, "memory": "", "prefers": "", "accesses": 1}
+"""Values of empty cells, and of all cells of columns that are not there."""
 _FIELDS = {"offset": "pin", "id": "ids"}
 """Fields of a problem that the file calls otherwise."""
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
@@ -117,7 +121,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
     if not solution:
         check(problem, table.where)
         return problem
-    if "offset" not in table.columns:
+    if "offset" not in table.header:
         raise AllocationError(
             f"{table.top}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
@@ -137,40 +141,16 @@ class _CsvTable:
             raise AllocationError(
                 f"{self.top}: give either 'upper' (exclusive) or 'end' (inclusive)"
             )
-        self.columns = self._columns()
+        self.columns = {name: [value] * len(self.rows) for name, value in _DEFAULTS.items()}
+        for name in self.header:
+            self.columns[name] = [
+                row.cells[name] if name in _TEXT else _number(row, name) for row in self.rows
+            ]
 
     def where(self, row: int, field: str) -> str:
         """Return the place of a cell for messages, with the name of its buffer."""
         name = "end" if field == "upper" and "end" in self.header else field
-        return f"{self._cell(row, name)}: {name} of buffer {self.rows[row].cells['id']!r}"
-
-    def _cell(self, row: int, name: str) -> str:
-        """Return file, line and column of a cell."""
-        column = self.header.index(name) if name in self.header else 0
-        return f"{self.rows[row].place}:{column + 1}"
-
-    def _columns(self) -> dict[str, list[Any]]:
-        """Return the cells by column, as text or whole numbers; what describes more than times and
-        bytes is empty where there is no such column."""
-        columns = {name: [row.cells[name] for row in self.rows] for name in self.header}
-        return {name: [value] * len(self.rows) for name, value in _ABSENT.items()} | {
-            name: cells if name in _TEXT else self._numbers(name, cells)
-            for name, cells in columns.items()
-        }
-
-    def _numbers(self, name: str, cells: list[str]) -> list[int]:
-        """Return the whole numbers in a column's cells, defaults where empty. Raise AllocationError
-        for others and for 2^62 or more."""
-        cells = [cell or _DEFAULTS.get(name, "") for cell in cells]
-        for row, cell in enumerate(cells):
-            if not _WHOLE.fullmatch(cell):
-                wrong = f"{cell[:80]!r}: write a whole number"
-            elif abs(_whole(cell)) >= WHOLE_LIMIT:
-                wrong = f"{cell[:40]}, which is 2^62 or more: scale the problem down"
-            else:
-                continue
-            raise AllocationError(f"{self._cell(row, name)}: {name} is {wrong}")
-        return list(map(int, cells))
+        return f"{self.rows[row].where(name)} of buffer {self.rows[row].cells['id']!r}"
 
     def problem(self) -> Problem:
         """Return the problem of the columns, with ``end`` turned into an exclusive bound."""
@@ -249,6 +229,19 @@ class _CsvTable:
                 lower, last, *window = numbers
                 rows.append((owner, lower, last + addend, *window))
         return gaps_from(rows) if rows else NO_GAPS
+
+
+def _number(row: CsvRow, name: str) -> int:
+    """Return the whole number in a cell, the default if it is empty. Raise AllocationError for
+    others and for 2^62 or more."""
+    cell = row.cells[name] or str(_DEFAULTS.get(name, ""))
+    if not _WHOLE.fullmatch(cell):
+        wrong = f"{cell[:80]!r}: write a whole number"
+    elif abs(_whole(cell)) >= WHOLE_LIMIT:
+        wrong = f"{cell[:40]}, which is 2^62 or more: scale the problem down"
+    else:
+        return int(cell)
+    raise AllocationError(f"{row.where(name)} is {wrong}")
 
 
 def _whole(digits: str) -> int:
