@@ -85,9 +85,16 @@ def read_solution(path: str | Path) -> tuple[Problem, Ints]:
     AllocationError
         As `read_buffers` does, and if there is no column of offsets.
     """
-    text = read_text(path, AllocationError)
-    problem = parse_buffers(text, str(path), solution=True)
-    return replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), problem.pin
+    table = _CsvTable(read_text(path, AllocationError), str(path))
+    problem = table.problem()
+    if "offset" not in table.header:
+        raise AllocationError(
+            f"{table.top}: column 'offset' is missing: give a solution, as `loadmaster"
+            " allocate --out` writes it"
+        )
+    free = replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64))
+    check(free, table.where)
+    return free, problem.pin
 
 
 def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints]:
@@ -110,23 +117,11 @@ def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints
     return replace(problem, allowed=free), tuple(str(name) for name in allowed.memory), offsets
 
 
-def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False) -> Problem:
-    """`read_buffers` for text at hand; ``source`` names it in errors, and offsets of a ``solution``
-    are not judged.
-
-    O(n).
-    """
+def parse_buffers(text: str, source: str = "buffers") -> Problem:
+    """`read_buffers` for text at hand; ``source`` names it in errors. O(n)."""
     table = _CsvTable(text, source)
     problem = table.problem()
-    if not solution:
-        check(problem, table.where)
-        return problem
-    if "offset" not in table.header:
-        raise AllocationError(
-            f"{table.top}: column 'offset' is missing: give a solution, as `loadmaster"
-            " allocate --out` writes it"
-        )
-    check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
+    check(problem, table.where)
     return problem
 
 
