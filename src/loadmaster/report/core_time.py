@@ -112,6 +112,6 @@ def _saturated_seconds(segments: tuple[LinkSegment, ...], start: Floats, end: Fl
         """Return the seconds up to each time in which the link is saturated."""
         at = np.searchsorted(begins, time, side="right")
         beyond = np.where(at > 0, np.maximum(ends[at - 1] - time, 0.0), 0.0)
-        return np.asarray(before[at] - beyond)
+        return before[at] - beyond
 
     return until(end) - until(start)

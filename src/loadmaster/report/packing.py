@@ -27,7 +27,6 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    Facts,
     Figure,
     Figures,
     Json,
@@ -100,8 +99,8 @@ def packing_page(
         value, found = answer.cost, f"cost {answer.cost or 0:,}"
         among = f" in {', '.join(bank.name for bank in answer.banks)}"
     offsets, memories = shown.offsets, getattr(answer, "memory", None)
-    count = 0 if offsets is None else len(offsets)
-    count = count if problem is None else len(problem)
+    placed = offsets if problem is None else problem
+    count = 0 if placed is None else len(placed)
 
     def sections() -> list[Section]:
         """Return the report's sections."""
@@ -204,13 +203,8 @@ def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
     owners = parts.owner[drawn]
     low, high = (offsets[owners] + end[drawn] for end in (parts.low, parts.high))
     columns = (parts.lower[drawn], parts.upper[drawn], low, high, owners)
-
-    def tip(buffer: int) -> Facts:
-        """Return the tooltip of a buffer."""
-        return {"name": problem.name(buffer)}
-
     return [
-        Shape(start, end, bottom, top, partial(tip, buffer), buffer)
+        Shape(start, end, bottom, top, partial(dict, name=problem.name(buffer)), buffer)
         for start, end, bottom, top, buffer in zip(*map(np.ndarray.tolist, columns), strict=True)
     ]
 

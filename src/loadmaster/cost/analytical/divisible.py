@@ -46,7 +46,7 @@ def least_delivered(n: NestTable, core: Core) -> Floats:
                 n.r / rows
             )
     results = n.outputs * (n.element_bytes + 2 * core.accumulator * (passes - 1))
-    return np.asarray(((weights + inputs) * n.element_bytes + results) * n.repeats)
+    return ((weights + inputs) * n.element_bytes + results) * n.repeats
 
 
 def _items_per_element(core: Core, item: Floats | int) -> Floats:

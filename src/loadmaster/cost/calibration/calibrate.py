@@ -332,15 +332,11 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no
     efficiency exceeds 1."""
     prefix = f"cores.{table['name']}."
-    mine = {
-        name.removeprefix(prefix): value
-        for name, value in changed.items()
-        if name.startswith(prefix)
-    }
-    if "job_overhead" in mine:
-        table["job_overhead"] = f"{mine.pop('job_overhead') * 1e6:.{_DIGITS}g} us"
+    overhead, share = f"{prefix}job_overhead", f"{prefix}efficiency."
+    if overhead in changed:
+        table["job_overhead"] = f"{changed[overhead] * 1e6:.{_DIGITS}g} us"
     shares = dict(core.efficiency) | {
-        name.removeprefix("efficiency."): value for name, value in mine.items()
+        name.removeprefix(share): value for name, value in changed.items() if name.startswith(share)
     }
     most = max([1.0, *shares.values()])
     if most > 1.0:

@@ -91,9 +91,7 @@ class Design:
     def busy(self, values: Floats) -> Floats:
         """Seconds of the core in every row."""
         overheads = values[self.first_overhead :]
-        return np.asarray(
-            overheads[self.overhead_of] + self.fixed + self.arithmetic * values[self.rate_of]
-        )
+        return overheads[self.overhead_of] + self.fixed + self.arithmetic * values[self.rate_of]
 
     def moving(self, values: Floats) -> Floats:
         """Seconds of each memory's link, shape (rows, memories)."""
@@ -233,7 +231,7 @@ def loss_of(design: Design, found: Floats, rows: Mask | slice = slice(None)) -> 
 def _huber(error: Floats) -> Floats:
     """Return Huber's loss of errors."""
     size = np.abs(error)
-    return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
+    return np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER))
 
 
 def _start_from_measurements(
