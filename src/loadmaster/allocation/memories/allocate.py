@@ -250,12 +250,8 @@ class _Task:
         self.pack_greedily()
         self._raise(self.relaxation.total(_cheapest(self.costs)))
         allowed = self.costs != FORBIDDEN
-        entries = int(
-            (
-                (self.relaxation.last - self.relaxation.first)[:, None]
-                * allowed[self.relaxation.owner]
-            ).sum()
-        )
+        lengths = self.relaxation.last - self.relaxation.first
+        entries = int(lengths @ allowed[self.relaxation.owner].sum(axis=1))
         if self.lower == self._ceiling or entries > _MOST_ENTRIES:
             return
         # A bound is worth a second more.

@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import CoverCut, Multipliers, Relaxation
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask, ranges
 from loadmaster.core.linear_program import LinearProgram, Solved
 from loadmaster.core.progress import Deadline
 
@@ -41,9 +41,7 @@ class AssignmentProgram:
         self._program.entries(self._pairs[0], columns, 1.0)
         length = relaxation.last - relaxation.first
         parts = np.repeat(np.arange(len(length)), length)
-        instant = np.arange(len(parts)) + np.repeat(
-            relaxation.first - length.cumsum() + length, length
-        )
+        instant = ranges(relaxation.first, length)
         for at, size in relaxation.room.items():
             room = float(max(size, 1))
             limits = np.full(relaxation.instants, size / room)

@@ -202,9 +202,7 @@ def _preference_costs(problem: Problem, index: dict[str, int]) -> Ints:
     assert allowed is not None
     rows = []
     sizes = problem.size.tolist()
-    for buffer, (memory, prefers, accesses) in enumerate(
-        zip(allowed.memory, allowed.prefers, allowed.accesses, strict=True)
-    ):
+    for buffer, (memory, prefers, accesses) in enumerate(zip(*allowed, strict=True)):
         row = [FORBIDDEN] * len(index)
         for rank, (name, cost) in enumerate(
             prefers or [(name, None) for name in ([memory] if memory else index)]

@@ -90,17 +90,11 @@ class Relaxation:
         it.
         """
         found: dict[tuple[int, bytes, int], CoverCut] = {}
-        alive: list[list[int]] = [[] for _ in range(self.instants)]
-        for part, (first, last) in enumerate(
-            zip(self.first.tolist(), self.last.tolist(), strict=True)
-        ):
-            for instant in range(first, last):
-                alive[instant].append(part)
         for bank in self.room:
-            for parts in map(np.array, filter(None, alive)):
-                cut = self._cover(
-                    bank, parts[self.cost[self.owner[parts], bank] != FORBIDDEN], shares
-                )
+            allowed = self.cost[self.owner, bank] != FORBIDDEN
+            for instant in range(self.instants):
+                alive = allowed & (self.first <= instant) & (instant < self.last)
+                cut = self._cover(bank, np.flatnonzero(alive), shares)
                 if cut is not None:
                     found[cut.bank, cut.members.tobytes(), cut.most] = cut
         return list(found.values())

@@ -69,9 +69,12 @@ def _choices(cost: Ints) -> list[list[int]]:
 def _cost_saved(cost: Ints, left: list[list[int]], members: Ints) -> Floats:
     """Cost saved by keeping each buffer in its memory; infinite for buffers with no other
     memory."""
-    rows = [(cost[buffer], left[buffer]) for buffer in members.tolist()]
+    choices = [(buffer, *left[buffer]) for buffer in members.tolist()]
     return np.array(
-        [row[mine[1]] - row[mine[0]] if len(mine) > 1 else np.inf for row, mine in rows],
+        [
+            cost[buffer, then[0]] - cost[buffer, now] if then else np.inf
+            for buffer, now, *then in choices
+        ],
         dtype=np.float64,
     )
 
@@ -140,19 +143,15 @@ def _pack_most(
 
 def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> Mask:
     """Mask of the buffers whose bytes fit at every instant, taken in order."""
-    place_of = np.full(len(relaxation.cost), -1, dtype=np.int64)
-    place_of[members] = np.arange(len(members))
-    parts: list[list[int]] = [[] for _ in members]
-    for part, owner in enumerate(place_of[relaxation.owner].tolist()):
-        if owner >= 0:
-            parts[owner].append(part)
+    # Parts are sorted by owner.
+    first, last = np.searchsorted(relaxation.owner, [members, members + 1])
     load = np.zeros(relaxation.instants, dtype=np.int64)
     room = relaxation.room[bank]
     stay = np.zeros(len(members), dtype=bool)
     for member in order.tolist():
         spans = [
             (slice(relaxation.first[p], relaxation.last[p]), relaxation.bytes[p, bank])
-            for p in parts[member]
+            for p in range(first[member], last[member])
         ]
         if all(load[span].max(initial=0) + more <= room for span, more in spans):
             stay[member] = True
