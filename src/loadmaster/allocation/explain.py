@@ -12,15 +12,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import (
-    FRAGMENTATION,
-    FREE,
-    LOAD,
-    UNDECIDED,
-    Infeasibility,
-    Problem,
-    joined,
-)
+from loadmaster.allocation.problem import FREE, Infeasibility, Problem, joined
 
 _WORK = 0.5
 """Work of each feasibility test, in per cent of the usual exact search."""
@@ -96,11 +88,11 @@ class _Whole:
             ends = [int(problem.size[member]) + up for member, up in group if problem.solid[member]]
             if ends:
                 self.units.append(_Unit(tuple(member for member, _ in group), max(ends)))
-        ranges = joined(problem.reserved)
-        self.units += [_Unit((), high - low, (low, high)) for low, high in ranges]
         self._of = {member: at for at, unit in enumerate(self.units) for member in unit.members}
-        first = len(self.units) - len(ranges) - len(problem)
-        self._of |= {at: at + first for at in range(len(problem), len(problem) + len(ranges))}
+        # Proofs number reserved ranges after the buffers.
+        for number, (low, high) in enumerate(joined(problem.reserved), len(problem)):
+            self._of[number] = len(self.units)
+            self.units.append(_Unit((), high - low, (low, high)))
 
     def name(self, unit: int) -> str:
         """Return the names of a unit's buffers, or its reserved range."""
@@ -203,7 +195,7 @@ class _Whole:
         plain = packing_problem(without(demands)).bound(self.capacity)
         clique = plain.proof == "load" or self.problem.conflicts is not None
         if plain.bound > self.capacity and clique:
-            return LOAD
+            return "load"
         undecided = False
         for count in range(1, len(demands) + 1):
             for some in combinations(demands, count):
@@ -211,4 +203,4 @@ class _Whole:
                 if verdict:
                     return " and ".join(some)
                 undecided |= verdict is None
-        return UNDECIDED if undecided else FRAGMENTATION
+        return "undecided" if undecided else "fragmentation"

@@ -273,10 +273,6 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
-LOAD = "load"
-FRAGMENTATION = "fragmentation"
-UNDECIDED = "undecided"
-
 EXHAUSTED = "exhausted search"
 
 
