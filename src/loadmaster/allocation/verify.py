@@ -7,7 +7,7 @@ pairs of buffers alive at one instant are compared; with conflicts, all conflict
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -94,11 +94,11 @@ def overlaps(problem: Problem, offsets: Ints, pieces: OccupiedAreas | None = Non
     """Yield pairs of buffers that share bytes but must not, with an instant; buffers at a negative
     offset are skipped. ``pieces`` are what `_pieces` returns, if known."""
     if problem.conflicts is not None:
-        return _listed_overlaps(problem, offsets)
+        return _unless_shared(problem, offsets, _listed_overlaps(problem, offsets))
     if pieces is None:
         pieces = _pieces(problem, offsets)
     if problem.aliases or len(problem.in_place):
-        return _pairs(problem, offsets, pieces)
+        return _unless_shared(problem, offsets, _pairs(pieces))
     return _sweep(pieces)
 
 
@@ -241,16 +241,12 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Overlaps:
         & (offsets[one] < top[other])
         & (offsets[other] < top[one])
     )
-    together = _together(problem, offsets)
     for a, b in problem.conflicts[clash].tolist():
-        if not together(a, b):
-            yield a, b, int(problem.lower[[a, b]].max())
+        yield a, b, int(problem.lower[[a, b]].max())
 
 
-def _pairs(problem: Problem, offsets: Ints, pieces: OccupiedAreas) -> Overlaps:
-    """Yield forbidden overlaps: every piece is compared with all pieces that begin during its
-    life."""
-    together = _together(problem, offsets)
+def _pairs(pieces: OccupiedAreas) -> Overlaps:
+    """Yield all overlaps: every piece is compared with all pieces that begin during its life."""
     order = np.argsort(pieces.begin, kind="stable")
     owner, begin, end, first, last = (column[order] for column in pieces)
     for row, stop in enumerate(np.searchsorted(begin, end).tolist()):
@@ -260,25 +256,21 @@ def _pairs(problem: Problem, offsets: Ints, pieces: OccupiedAreas) -> Overlaps:
         )
         for other in (np.flatnonzero(meets) + row + 1).tolist():
             one, two = sorted(owner[[row, other]].tolist())
-            if not together(one, two):
-                yield one, two, int(begin[other])
+            yield one, two, int(begin[other])
 
 
-def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
-    """Return a predicate of two buffers that may share bytes: aliases, or an in-place pair at the
-    offsets that it requires."""
+def _unless_shared(problem: Problem, offsets: Ints, pairs: Overlaps) -> Overlaps:
+    """Yield the pairs but those of buffers that may share bytes: aliases, and in-place pairs at the
+    offsets that they require."""
     group_of = {
         member: number for number, group in enumerate(problem.aliases) for member, _ in group
     }
     in_place = set(map(tuple, problem.in_place.tolist()))
-
-    def together(one: int, other: int) -> bool:
-        """Whether two buffers may overlap: they are one alias group, or an in-place pair."""
+    for one, other, instant in pairs:
         up = int(offsets[other]) - int(offsets[one])
-        return (
-            group_of.get(one, -1) == group_of.get(other, -2)
-            or (one, other, up) in in_place
-            or (other, one, -up) in in_place
-        )
-
-    return together
+        if (
+            group_of.get(one, -1) != group_of.get(other, -2)
+            and (one, other, up) not in in_place
+            and (other, one, -up) not in in_place
+        ):
+            yield one, other, instant
