@@ -23,12 +23,6 @@ from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
 
-
-def prefix_of(network: str, mini_batch: int) -> str:
-    """The prefix of names of jobs and tensors of one of several mini-batches."""
-    return f"{network}#{mini_batch}"
-
-
 _MOST_OPERATORS = 1_000_000
 """Of all mini-batches, unless a single one has more."""
 
@@ -109,7 +103,7 @@ class _NetworkBuilder(Pieces):
         self._sums: dict[tuple[int, int], Operand] = {}
         for mini_batch in range(mini_batches):
             self._mini_batch = mini_batch
-            self._prefix = name if mini_batches == 1 else prefix_of(name, mini_batch)
+            self._prefix = name if mini_batches == 1 else f"{name}#{mini_batch}"
             for number, tile in self.steps:
                 jobs.append(self._job(number, tile))
 

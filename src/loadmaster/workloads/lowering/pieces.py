@@ -83,15 +83,19 @@ class Pieces:
         """Divide the result of every fused operator into one part for each of its pieces."""
         for group, cut in zip(self.fused, self.cuts, strict=True):
             for storage in (access.tensor for access in group.writes):
-                size = self.graph.tensors[storage].bytes
                 if len(cut.boxes) == 1:
                     self.parts_of(storage)
                 else:
-                    own = self._grids[storage] = cut.under(self.graph.tensors[storage].shape)
-                    self.parts[storage] = [
-                        Part(label_of(tile, own.tiles), box, own.amount_of_tile(size, tile))
-                        for tile, box in enumerate(own.boxes)
-                    ]
+                    self._divide(storage, cut.under(self.graph.tensors[storage].shape))
+
+    def _divide(self, storage: str, grid: Grid) -> None:
+        """Divide a storage into the parts of a grid, with their shares of its bytes."""
+        size = self.graph.tensors[storage].bytes
+        self._grids[storage] = grid
+        self.parts[storage] = [
+            Part(label_of(tile, grid.tiles), box, grid.amount_of_tile(size, tile))
+            for tile, box in enumerate(grid.boxes)
+        ]
 
     def _cut_weights(self) -> None:
         """Divide weights and inputs into parts, by the first operator whose pieces need disjoint
@@ -121,16 +125,9 @@ class Pieces:
             is_divided = len(needed) == grid.tiles
         else:
             is_divided = grid.tiles == len(boxes) and boxes.keys() == {*grid.boxes}
-        if not is_divided:
-            return
-        sizes = [tensor.bytes * volume(box) for box in grid.boxes]
         # Parts have whole bytes, also of elements that are smaller.
-        if not any(size % tensor.count for size in sizes):
-            self._grids[storage] = grid
-            self.parts[storage] = [
-                Part(label_of(i, grid.tiles), box, size // tensor.count)
-                for i, (box, size) in enumerate(zip(grid.boxes, sizes, strict=True))
-            ]
+        if is_divided and not any(tensor.bytes * volume(b) % tensor.count for b in grid.boxes):
+            self._divide(storage, grid)
 
     def _needed(self, number: int, storage: str) -> list[Box]:
         """The box of a storage that each piece of an operator needs."""
