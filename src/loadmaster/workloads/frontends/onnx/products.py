@@ -158,8 +158,13 @@ def _division(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Div
     operator does nothing but sum the products.
     """
     found = _product_division(node, *_factors(node, b), inner)
-    if bias and node.optional(bias):
-        found.operands[bias] = aligned(node.shape(bias), node.result.shape)
+    return _with_added(found, node, bias) if bias else found
+
+
+def _with_added(found: Division, node: Node, index: int) -> Division:
+    """Return a division with the windows of operand ``index``, which is added to the result."""
+    if found.operands and node.optional(index):
+        found.operands[index] = aligned(node.shape(index), node.result.shape)
     return found
 
 
@@ -489,10 +494,7 @@ def _convolution_division(
 def _with_sum(node: Node) -> Division:
     """Return how a convolution with an added operand divides. Its reduction cannot be split,
     because an activation follows the sum."""
-    found = _convolution_division(node)
-    if found.operands and node.optional(3):
-        found.operands[3] = aligned(node.shape(3), node.result.shape)
-    return found
+    return _with_added(_convolution_division(node), node, 3)
 
 
 def _causal(node: Node) -> Work:
