@@ -163,21 +163,21 @@ def _linear_attention(node: Node) -> Work:
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
 
 
-def _packed_heads(node: Node, past: int) -> Heads:
+def _packed_heads(node: Node) -> Heads:
     """Return the sizes of attention over operand 0, which one matrix projects to queries, keys and
-    values; operand ``past`` holds earlier steps."""
+    values; operand 4, of QAttention 8, holds earlier steps."""
     batch, steps, _ = node.shape(0)
-    count, earlier = node.attrs["num_heads"], node.optional(past)
+    count, earlier = node.attrs["num_heads"], node.optional(8 if node.kind == "QAttention" else 4)
     sizes = node.attrs.get("qkv_hidden_sizes") or [node.shape(1)[1] // 3] * 3
     keys = steps + (earlier.shape[3] if earlier else 0)
     return Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
 
 
-def _projected_work(node: Node, past: int) -> Work:
+def _projected_work(node: Node) -> Work:
     """Return the work of the projection of query, keys and values, and of the attention after
     it."""
     batch, steps, inner = node.shape(0)
-    heads = _packed_heads(node, past)
+    heads = _packed_heads(node)
     projection = LoopNest(
         k=node.shape(1)[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(1)
     )
@@ -185,9 +185,10 @@ def _projected_work(node: Node, past: int) -> Work:
     return product(projection, *nests, elements=heads.elements)
 
 
-def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
-    """Return the shapes of the result, and of all keys and values in one tensor."""
-    result, _, (kind, steps) = _shapes(node, partial(_packed_heads, past=past), dtype)
+def _projected_shapes(node: Node) -> list[Result]:
+    """Return the shapes of the result, and of all keys and values in one tensor; QAttention has the
+    type of its scales."""
+    result, _, (kind, steps) = _shapes(node, _packed_heads, 2 if node.kind == "QAttention" else 0)
     return [result, (kind, (2, *steps))]
 
 
@@ -228,12 +229,7 @@ rule("Attention", _work, _division)
 # Operators of its bodies are counted as those of other bodies are.
 rule("FlexAttention", _work, domain="ai.onnx.preview")
 rule("LinearAttention", _linear_attention)
-for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
-    runtime_rule(
-        _kind,
-        partial(_projected_work, past=_past),
-        shapes=partial(_projected_shapes, dtype=_dtype, past=_past),
-    )
+runtime_rule("Attention QAttention", _projected_work, shapes=_projected_shapes)
 for _kind, _heads, _planning in (
     ("MultiHeadAttention", _multi_head_sizes, (8,)),
     ("GroupQueryAttention", _grouped_query_sizes, (5, 6)),
