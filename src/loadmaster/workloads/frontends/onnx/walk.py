@@ -36,6 +36,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Work,
     describe,
     dtype_name,
+    kinds_in,
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.shapes import DimensionSizes, Guess, Shapes, unshaped
@@ -44,13 +45,8 @@ from loadmaster.workloads.graph import OpClass, TensorKind
 LARGEST_COMPUTED = 2**40
 """Most bytes of a constant that a network computes; larger ones are errors or attacks."""
 
-RANDOM = (
-    "RandomNormal",
-    "RandomUniform",
-    "RandomNormalLike",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
+RANDOM = kinds_in(
+    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial"
 )
 _CONSTANT_TYPES = {"value_int": np.int64, "value_float": np.float32, "value_string": np.object_}
 """Element types of constants that are attributes of a node."""
@@ -489,14 +485,15 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
 LARGEST_FOLD = 4096
 """Most elements of a constant whose values are kept: enough for shapes, too few for weights."""
 
-_RENAMED = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_RENAMED = kinds_in("Identity Reshape Flatten Squeeze Unsqueeze")
 """Views: inference knows the shape of their result, in the spelling of every opset."""
-_NUMERIC = """
+_FOLDED = _RENAMED | kinds_in(
+    """
     Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater
     GreaterOrEqual Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin
     ReduceProd ReduceSum Round Shape Sign Size Slice Split Sqrt Sub Tile Transpose Where
-"""
-_FOLDED = frozenset((*_RENAMED, *_NUMERIC.split()))
+    """
+)
 """Operators that are folded: exporters use them to compute shapes."""
 
 

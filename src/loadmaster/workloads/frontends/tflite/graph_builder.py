@@ -120,7 +120,7 @@ _STORED_AS = {"resource": "uint32", "variant": "uint64"}
 _LARGEST_PARAMETER = 4096
 """Elements up to which constant integers are read, for axes and sizes."""
 _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"})
-_SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
+_SHAPE_KINDS = kinds_in("SHAPE RANK VAR_HANDLE")
 
 
 class _TfliteWalk(WalkedNetwork):
