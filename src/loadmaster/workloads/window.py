@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, combinations
@@ -74,9 +74,11 @@ SUMMED = Window(-2)
 """Needs all of a dimension, and sums over it: a part of the sum needs its range."""
 
 
-def identity(rank: int) -> tuple[Window, ...]:
-    """Windows of an elementwise operator: each element needs the element at the same position."""
-    return tuple(Window(axis) for axis in range(rank))
+def identity(rank: int, others: Mapping[int, Window] | None = None) -> tuple[Window, ...]:
+    """Windows of an elementwise operator: each element needs the element at the same position, but
+    along the dimensions in ``others``."""
+    known = others or {}
+    return tuple(known.get(axis, Window(axis)) for axis in range(rank))
 
 
 def whole(shape: Sequence[int]) -> Box:

@@ -100,9 +100,7 @@ def _quantised_division(node: Node) -> Division:
         if len(scales) == 1 and scales[0] == shape[axis]:
             operands[index] = (Window(axis),)
         elif len(scales) == len(shape) and block:
-            operands[index] = tuple(
-                Window(d, 1, block) if d == axis else Window(d) for d in range(len(shape))
-            )
+            operands[index] = identity(len(shape), {axis: Window(axis, 1, block)})
     return Division(tuple(range(len(shape))), operands)
 
 
@@ -220,9 +218,7 @@ def _concat_division(node: Node) -> Division:
     start = 0
     for index, value in enumerate(node.inputs):
         if value:
-            operands[index] = tuple(
-                Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)
-            )
+            operands[index] = identity(rank, {axis: Window(axis, low=-start, high=-start)})
             start += value.shape[axis]
     return divided(operands, copies=len(set(node.inputs)) == len(node.inputs))
 
@@ -249,9 +245,8 @@ def _pad_division(node: Node) -> Division:
     if node.attrs.get("mode", "constant") != "constant":
         ends = zip(axes, given, given[len(axes) :], strict=False)
         return along(node, [axis for axis, *both in ends if any(both)])
-    before = {axis % rank: -pad for axis, pad in zip(axes, given, strict=False)}
-    pads = [before.get(axis, 0) for axis in range(rank)]
-    return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
+    before = [(axis % rank, pad) for axis, pad in zip(axes, given, strict=False)]
+    return divided({0: identity(rank, {a: Window(a, low=-pad, high=-pad) for a, pad in before})})
 
 
 def _pads_nothing(node: Node, _: Value) -> bool:
@@ -269,12 +264,12 @@ def _slice_division(node: Node) -> Division:
     unknown = any(value and value.data is None for value in node.inputs[1:])
     if unknown or starts is None or not len(starts) == len(axes) == len(steps):
         return WHOLE
-    windows = list(identity(rank))
-    for axis, start, step in zip(axes, starts, steps, strict=True):
-        extent = data[axis % rank]
-        begin = min(max(start + extent if start < 0 else start, 0), extent)
-        windows[axis % rank] = Window(axis % rank, step, 1, begin, begin) if step > 0 else ALL
-    return _everywhere(node, tuple(windows))
+    windows = {}
+    for given, start, step in zip(axes, starts, steps, strict=True):
+        axis = given % rank
+        begin = min(max(start + data[axis] if start < 0 else start, 0), data[axis])
+        windows[axis] = Window(axis, step, 1, begin, begin) if step > 0 else ALL
+    return _everywhere(node, identity(rank, windows))
 
 
 def _is_whole_slice(node: Node, source: Value) -> bool:

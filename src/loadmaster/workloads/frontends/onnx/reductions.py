@@ -135,9 +135,8 @@ def _local_response(node: Node) -> Work:
 def _near_channels(node: Node) -> Division:
     """Return how local response normalisation divides: a channel reads the ``size`` channels around
     it."""
-    first, _, *rest = identity(node.rank)
     size = node.attrs["size"]
-    return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
+    return divided({0: identity(node.rank, {1: Window(1, 1, 1, -((size - 1) // 2), size // 2)})})
 
 
 def _region_pool(node: Node) -> Work:

@@ -19,7 +19,7 @@ from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind, width_of
-from loadmaster.workloads.window import ALL, Window
+from loadmaster.workloads.window import ALL, Window, identity
 
 Shape = tuple[int, ...]
 
@@ -409,5 +409,4 @@ def along(node: Node, axes: Iterable[int]) -> Division:
     """Return how an operator divides that works along some axes of a tensor and keeps its shape:
     not along these axes."""
     rank = node.rank
-    together = {axis % rank for axis in axes}
-    return divided({0: tuple(ALL if a in together else Window(a) for a in range(rank))})
+    return divided({0: identity(rank, {axis % rank: ALL for axis in axes})})
