@@ -357,10 +357,9 @@ def _element_by_element(
     seen = graph.seen(read).shape
     if len(read.windows) != len(seen) or math.prod(seen) != math.prod(shape):
         return set()
-    to = matching_axes(shape, seen)
-    back = {there: here for here, there in to.items()}
-    same = {back[d] for d, w in enumerate(read.windows) if d in back and w == Window(back[d])}
-    others = {w.axis for d, w in enumerate(read.windows) if d not in back or w.axis != back[d]}
+    own = matching_axes(seen, shape)
+    same = {axis for d, axis in own.items() if read.windows[d] == Window(axis)}
+    others = {window.axis for d, window in enumerate(read.windows) if window.axis != own.get(d)}
     return {at[axis] for axis in (same - others) & at.keys()}
 
 

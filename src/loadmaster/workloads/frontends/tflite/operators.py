@@ -37,11 +37,6 @@ class OperatorCall(Node):
     cure = "convert the model again"
     options: FlatTable | None = None
 
-    def numbers(self, index: int) -> list[int] | None:
-        """Return the elements of a constant operand; None if unknown."""
-        value = self.optional(index)
-        return value.integers() if value else None
-
     def option(self, field: int, default: int = 0, code: str = "i") -> int:
         """Return a number of the options."""
         return self.options.number(field, code, default) if self.options else default
@@ -335,14 +330,14 @@ _rule("BATCH_MATMUL", _matrix_product)
 
 def _reduction(kind: str, call: OperatorCall) -> OperatorCall:
     """Return a reduction, whose axes are the second operand."""
-    axes, keeps = call.numbers(1), call.option(0, code="b")
+    axes, keeps = call.integers("axes", 1), call.option(0, code="b")
     attributes = {} if axes is None else {"axes": axes}
     return _like(kind, call, *([0] if axes else [0, 1]), keepdims=keeps, **attributes)
 
 
 def _position(call: OperatorCall) -> OperatorCall:
     """Return ArgMax or ArgMin; the axis is the second operand, and is not kept."""
-    axis = call.numbers(1)
+    axis = call.integers("axis", 1)
     return _like("ArgMax", call, 0, axis=axis[0], keepdims=0) if axis else _like(_REDUCES, call, 0)
 
 
@@ -403,7 +398,7 @@ _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 def _transposition(call: OperatorCall) -> OperatorCall:
     """Return Transpose; it does not divide if the order is unknown before the first inference."""
-    order = call.numbers(1)
+    order = call.integers("perm", 1)
     if order is None or sorted(order) != list(range(len(call.operand(0).shape))):
         return _like(_MOVES, call, 0)
     return _like("Transpose", call, 0, perm=order)
@@ -412,7 +407,7 @@ def _transposition(call: OperatorCall) -> OperatorCall:
 def _pad(call: OperatorCall) -> OperatorCall:
     """Return Pad; the second operand has a row for every dimension: elements before and after
     it."""
-    pads = call.numbers(1)
+    pads = call.integers("pads", 1)
     attributes: dict[str, Any] = {"mode": "reflect" if call.kind == "MIRROR_PAD" else "constant"}
     if pads is not None and len(pads) == 2 * call.rank:
         attributes["pads"] = pads[::2] + pads[1::2]
@@ -421,7 +416,7 @@ def _pad(call: OperatorCall) -> OperatorCall:
 
 def _strided_slice(call: OperatorCall) -> OperatorCall:
     """Return Slice; masks leave a start or an end open, and add or remove dimensions."""
-    starts, steps = call.numbers(1), call.numbers(3)
+    starts, steps = call.integers("starts", 1), call.integers("steps", 3)
     begin, _, *others = map(call.option, range(5))
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
@@ -437,7 +432,7 @@ def _slice_from(call: OperatorCall, starts: list[int] | None, **more: Any) -> Op
 
 _rule("TRANSPOSE", _transposition)
 _rule("PAD PADV2 MIRROR_PAD", _pad)
-_rule("SLICE", lambda call: _slice_from(call, call.numbers(1)))
+_rule("SLICE", lambda call: _slice_from(call, call.integers("starts", 1)))
 _rule("STRIDED_SLICE", _strided_slice)
 
 
