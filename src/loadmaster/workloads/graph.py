@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from loadmaster.core.registry import DisplayMixin
 
 if TYPE_CHECKING:
-    from loadmaster.workloads.window import Window
+    from loadmaster.workloads.window import Shape, Windows
 
 
 _PRECISIONS = {
@@ -76,7 +76,7 @@ class Tensor:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str
     bytes: int
     kind: TensorKind
@@ -106,7 +106,7 @@ class Access:
 
     tensor: str
     bytes: int
-    windows: tuple[Window, ...] = ()
+    windows: Windows = ()
     part_of: tuple[str, ...] = ()
     of_storage: bool = False
 

@@ -23,6 +23,7 @@ from loadmaster.core.arrays import Ints
 
 Range = tuple[int, int]
 Box = tuple[Range, ...]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,14 @@ class Window:
         return begins, ends
 
 
+Windows = tuple[Window, ...]
 ALL = Window()
 """Needs all of a dimension."""
 SUMMED = Window(-2)
 """Needs all of a dimension, and sums over it: a part of the sum needs its range."""
 
 
-def identity(rank: int, others: Mapping[int, Window] | None = None) -> tuple[Window, ...]:
+def identity(rank: int, others: Mapping[int, Window] | None = None) -> Windows:
     """Windows of an elementwise operator: each element needs the element at the same position, but
     along the dimensions in ``others``."""
     known = others or {}
@@ -175,7 +177,7 @@ def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> 
 
 def through_reshape(
     windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]
-) -> tuple[Window, ...]:
+) -> Windows:
     """Convert windows of an array of ``shape`` to the shape ``target`` of the same elements in the
     same order.
 
@@ -210,7 +212,7 @@ def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+def _groups(one: Shape, other: Shape) -> list[tuple[list[int], list[int]]]:
     """Split the dimensions of several elements of two shapes into the shortest runs with equal
     numbers of elements."""
     products = [list(accumulate(shape, mul)) for shape in (one, other)]

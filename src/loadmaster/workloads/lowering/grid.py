@@ -20,7 +20,9 @@ from loadmaster.workloads.window import (
     ALL,
     SUMMED,
     Box,
+    Shape,
     Window,
+    Windows,
     hulls,
     matching_axes,
     operand_boxes,
@@ -46,7 +48,7 @@ class Grid:
     parts with the last dimension fastest.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     ends: tuple[tuple[int, ...], ...]
     sums: tuple[int, ...] = ()
 
@@ -92,7 +94,7 @@ class Grid:
             number = number * len(ends) + at.get(axis, 0)
         return number
 
-    def under(self, shape: tuple[int, ...]) -> Grid:
+    def under(self, shape: Shape) -> Grid:
         """The same parts under another shape of the same elements, which must have the cut
         dimensions."""
         at = matching_axes(shape, self.shape)
@@ -137,8 +139,8 @@ class Uses:
     ``summed`` is the extent of the group's reduction, if that can be split, else 0.
     """
 
-    shape: tuple[int, ...]
-    views: tuple[tuple[tuple[int, ...], tuple[Window, ...]], ...]
+    shape: Shape
+    views: tuple[tuple[Shape, Windows], ...]
     summed: int
     _known: dict[tuple[Box, tuple[int, ...]], Box] = field(default_factory=dict, init=False)
     """Cached boxes: successive candidate cuts share most of their pieces."""
@@ -188,7 +190,7 @@ class Divisible:
     ``summed`` is the extent of the reduction, if that can be split, else 0.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     axes: tuple[int, ...]
     step: tuple[int, ...]
     uses: dict[str, Uses] = field(default_factory=dict)
@@ -257,7 +259,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
         if shape[axis] > 1 and all(nest.loops[axis] for nest in main.nests)
     }
     made: set[str] = set()
-    uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = {}
+    uses: dict[str, list[tuple[str, Windows]]] = {}
     for op in group.ops:
         own = graph.tensors[op.writes[0].tensor].shape
         at = matching_axes(own, shape)
@@ -268,7 +270,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
                 axes &= _element_by_element(graph, read, own, at)
             elif read.bytes:
                 name = graph.seen(read).name
-                windows: tuple[Window, ...] | None = read.windows
+                windows: Windows | None = read.windows
                 if own != shape:
                     windows = _by_axes(read.windows, own, at, graph.tensors[name].shape)
                 if windows is None:
@@ -304,7 +306,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
 
 def _by_axes(
     windows: Sequence[Window], own: Sequence[int], at: Mapping[int, int], shape: Sequence[int]
-) -> tuple[Window, ...] | None:
+) -> Windows | None:
     """Convert the windows of an operand to the dimensions of a reshaped result, ``at`` mapping old
     to new dimensions; None if a dimension without a counterpart needs a part of the operand."""
     found = []
@@ -319,9 +321,7 @@ def _by_axes(
     return tuple(found)
 
 
-def _summed(
-    graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, tuple[Window, ...]]]]
-) -> int:
+def _summed(graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, Windows]]]) -> int:
     """The extent of an operator's reduction, if both factors of its only loop nest have a dimension
     for it; else 0."""
     nest = group.nests[0] if len(group.nests) == 1 else None
@@ -350,7 +350,7 @@ def _only_first(group: FusedOp) -> bool:
 
 
 def _element_by_element(
-    graph: Graph, read: Access, shape: tuple[int, ...], at: Mapping[int, int]
+    graph: Graph, read: Access, shape: Shape, at: Mapping[int, int]
 ) -> set[int]:
     """Dimensions of a group's result along which an operator reads an operand element by element;
     ``at`` maps the operator's dimensions to the group's."""

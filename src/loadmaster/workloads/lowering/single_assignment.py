@@ -9,7 +9,16 @@ from dataclasses import replace
 
 from loadmaster.workloads.graph import FREE, Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
-from loadmaster.workloads.window import ALL, Box, Window, disjoint, through_reshape, volume
+from loadmaster.workloads.window import (
+    ALL,
+    Box,
+    Shape,
+    Window,
+    Windows,
+    disjoint,
+    through_reshape,
+    volume,
+)
 
 
 def with_leading_dimensions(graph: Graph) -> Graph:
@@ -20,7 +29,7 @@ def with_leading_dimensions(graph: Graph) -> Graph:
     its result is one of the network, is read in several shapes, or where no tensor is its flattened
     operand with the leading dimensions apart. O(operands + tensors).
     """
-    shapes: dict[str, set[tuple[int, ...] | None]] = defaultdict(set)
+    shapes: dict[str, set[Shape | None]] = defaultdict(set)
     for output in graph.outputs:
         shapes[graph.tensors[output].storage].add(None)
     for op in graph.ops:
@@ -40,9 +49,9 @@ def with_leading_dimensions(graph: Graph) -> Graph:
 
 def _unflattened(
     op: Op,
-    shape: tuple[int, ...],
+    shape: Shape,
     tensors: Mapping[str, Tensor],
-    views: Mapping[tuple[str, tuple[int, ...]], str],
+    views: Mapping[tuple[str, Shape], str],
 ) -> Op | None:
     """The matrix product with a result of another shape, if that only splits its rows; else
     None."""
@@ -220,7 +229,7 @@ class _Rewriting:
             if tensor.storage == result
         )
 
-    def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
+    def _seen(self, read: Access, result: str) -> Windows:
         """The windows of a read of a result, converted to the result's shape."""
         shape = self.tensors[read.tensor].shape
         whole = self.tensors[result].shape

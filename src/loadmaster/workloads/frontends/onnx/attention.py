@@ -13,7 +13,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Division,
     Node,
     Result,
-    Windows,
     Work,
     divided,
     product,
@@ -21,7 +20,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     runtime_rule,
 )
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.window import ALL, Window
+from loadmaster.workloads.window import ALL, Window, Windows
 
 DELTA_STEPS = 2
 """Operations per element of a delta rule's value: the difference to what the state holds, and its

@@ -20,7 +20,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Node,
     Result,
     Value,
-    Windows,
     Work,
     aligned,
     along,
@@ -32,7 +31,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     with_first_type,
 )
 from loadmaster.workloads.graph import OpClass
-from loadmaster.workloads.window import ALL, Window, identity
+from loadmaster.workloads.window import ALL, Window, Windows, identity
 
 
 def elementwise(node: Node, data: int = 0) -> Work:

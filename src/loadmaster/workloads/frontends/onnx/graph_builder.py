@@ -34,7 +34,7 @@ from loadmaster.workloads.frontends.onnx.shapes import (
 )
 from loadmaster.workloads.frontends.onnx.walk import VisitedNode, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
-from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
+from loadmaster.workloads.window import ALL, Windows, operand_box, volume, whole
 
 _STANDARD = "ai.onnx"
 """Another name of the domain of standard operators, which has none."""
@@ -203,9 +203,7 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
             yield Access(value.name, size, windows, of_storage=turned)
 
 
-def _operands(
-    step: VisitedNode, found: Division
-) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
+def _operands(step: VisitedNode, found: Division) -> Iterator[tuple[int, Value, Windows]]:
     """Yield (position, value, windows) of all operands; block scales come last, with the position
     and the windows of the elements that they scale."""
     operands = (*step.node.inputs, *step.outer)

@@ -20,8 +20,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     KnownShape,
     Node,
     Result,
-    Shape,
-    Windows,
     Work,
     aligned,
     divided,
@@ -34,7 +32,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     with_first_type,
 )
 from loadmaster.workloads.graph import LoopNest, OpClass
-from loadmaster.workloads.window import ALL, SUMMED, Window, identity
+from loadmaster.workloads.window import ALL, SUMMED, Shape, Window, Windows, identity
 
 Term = tuple[str, ...]
 

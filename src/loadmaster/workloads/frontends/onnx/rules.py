@@ -19,9 +19,7 @@ from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind, width_of
-from loadmaster.workloads.window import ALL, Window, identity
-
-Shape = tuple[int, ...]
+from loadmaster.workloads.window import ALL, Shape, Window, Windows, identity
 
 _TYPES = """
     float32 uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64 complex64
@@ -294,7 +292,6 @@ padded blocks."""
 EVERY = range(2**31)
 """Positions of all operands."""
 
-Windows = tuple[Window, ...]
 Result = tuple[str, Shape]
 """Element type and shape of an output."""
 

@@ -27,11 +27,11 @@ from loadmaster.workloads.frontends.onnx.rules import (
     NCHWC,
     KnownShape,
     Node,
-    Shape,
     Value,
     describe,
     dtype_name,
 )
+from loadmaster.workloads.window import Shape
 
 Dimension = onnx.TensorShapeProto.Dimension
 

@@ -31,7 +31,6 @@ from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
     Division,
     Node,
-    Shape,
     Value,
     Work,
     describe,
@@ -41,6 +40,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
 )
 from loadmaster.workloads.frontends.onnx.shapes import DimensionSizes, Guess, Shapes, unshaped
 from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.window import Shape
 
 LARGEST_COMPUTED = 2**40
 """Most bytes of a constant that a network computes; larger ones are errors or attacks."""

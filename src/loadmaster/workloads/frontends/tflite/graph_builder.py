@@ -21,7 +21,6 @@ from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
-    Shape,
     Value,
     Work,
     describe,
@@ -47,6 +46,7 @@ from loadmaster.workloads.frontends.tflite.operators import (
     recurrent_work,
 )
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.window import Shape
 
 _LIKE_FIRST = kinds_in(
     """

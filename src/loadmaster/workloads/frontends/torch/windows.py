@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.workloads.frontends.onnx.operators import division_of
-from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Node, Value, Windows, Work
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Node, Value, Work
 from loadmaster.workloads.graph import LoopNest, OpClass
-from loadmaster.workloads.window import ALL, Window, through_reshape
+from loadmaster.workloads.window import ALL, Window, Windows, through_reshape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
