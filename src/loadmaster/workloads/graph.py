@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -306,16 +306,14 @@ def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str
     Without any, it is the type of most bytes of inputs and activations. What a file holds
     quantised is counted so, whatever floating-point tensors are replanned at.
     """
-    widths: Counter[int] = Counter()
-    types: dict[int, Counter[str]] = {}
+    types: dict[int, Counter[str]] = defaultdict(Counter)
     for op in ops:
         if op.macs:
-            widths[op.bits] += op.macs
             read = [tensors[access.tensor].dtype for access in op.reads]
             dtype = next((name for name in read if width_of(name) == op.bits), f"int{op.bits}")
-            types.setdefault(op.bits, Counter())[_PRECISIONS.get(dtype, dtype)] += op.macs
-    if widths:
-        return types[widths.most_common(1)[0][0]].most_common(1)[0][0]
+            types[op.bits][_PRECISIONS.get(dtype, dtype)] += op.macs
+    if types:
+        return max(types.values(), key=Counter.total).most_common(1)[0][0]
     total: Counter[str] = Counter()
     for tensor in tensors.values():
         if tensor.kind is not TensorKind.WEIGHT and tensor.dtype in _PRECISIONS:
