@@ -64,6 +64,7 @@ def job_list_of(rows: Iterable[CsvRow], name: str, source: str) -> Workload:
     network is called ``name``."""
     jobs: list[Job] = []
     tensors: list[TensorInstance] = []
+    operators: list[OperatorInfo] = []
     kinds = (TensorKind.INPUT, TensorKind.WEIGHT, TensorKind.ACTIVATION)
     for row in rows:
         own, (kind, nest, sizes) = f"{name}/{len(jobs)}", layer_of(row)
@@ -74,18 +75,12 @@ def job_list_of(rows: Iterable[CsvRow], name: str, source: str) -> Workload:
             made = (label, name, label, 0, size, str(kind_of_tensor), is_output, producer)
             tensors.append(TensorInstance(*made))
             operands.append(Operand(label, size, role, 0))
-        reads, writes = tuple(operands[:2]), tuple(operands[2:])
-        jobs.append(Job(own, name, 0, kind, (own,), (nest,), 0, 8, reads, writes, ()))
-    operators = tuple(
-        OperatorInfo(
-            job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)
-        )
-        for job in jobs
-    )
+        *reads, write = operands
+        jobs.append(Job(own, name, 0, kind, (own,), (nest,), 0, 8, tuple(reads), (write,), ()))
+        operators.append(OperatorInfo(own, tuple(o.tensor for o in reads), (write.tensor,)))
     outputs = tuple(job.writes[0].tensor for job in jobs)
-    network = NetworkInfo(
-        name, source, "int8", 1, 1, sum(job.macs for job in jobs), operators, outputs
-    )
+    macs = sum(job.macs for job in jobs)
+    network = NetworkInfo(name, source, "int8", 1, 1, macs, tuple(operators), outputs)
     return Workload((network,), tuple(jobs), tuple(tensors))
 
 
