@@ -71,7 +71,7 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
             castable(),
         ):
             module, args, kwargs, make = _parts(factory())
-            if any(map(lazy.is_lazy, (*module.parameters(), *module.buffers()))):
+            if _is_lazy(module):
                 # A call gives its parameters their shapes, as its first step would.
                 with torch.no_grad():
                     module(*args, **kwargs)
@@ -103,11 +103,16 @@ def _explained(by_values: str, otherwise: str) -> Iterator[None]:
         raise ModelError(f"{otherwise}: {error_text(error)}") from error
 
 
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether a module has parameters or buffers without a shape."""
+    return any(map(lazy.is_lazy, (*module.parameters(), *module.buffers())))
+
+
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
     """Give a module back its attributes, parameters and buffers, which capturing replaces. Raises
     `ModelError`."""
-    if any(map(lazy.is_lazy, (*module.parameters(), *module.buffers()))):
+    if _is_lazy(module):
         raise ModelError("it has lazy parameters without a shape: call the module once before")
     kept = [
         (table, dict(table))
@@ -133,9 +138,7 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
             "the factory must return a module and its inputs (a tensor, a tuple or a dict), and"
             f" optionally what makes an optimiser of parameters; it returned {type(made).__name__}"
         )
-    module = made[0]
-    inputs = made[1]
-    make = made[2] if len(made) == 3 else None
+    module, inputs, make = (*made, None)[:3]
     if make is not None and not callable(make):
         raise ModelError(
             "the third thing that the factory returns must make an optimiser of parameters; it is"
@@ -166,13 +169,7 @@ class _Unfilled(_DispatchMode):
     """Skips operators that fill tensors: there are no bytes to fill, and initialising parameters
     takes most of a factory's time."""
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return the tensor itself for operators that only fill it; run all others."""
         name = func._schema.name.partition("::")[2].removesuffix("_")
         if (
@@ -194,13 +191,7 @@ class _Recorder(_DispatchMode):
         self._recording = recording
         self._count: Counter[str] = Counter()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator and record the call; composite operators are decomposed and their parts
         recorded."""
         kwargs = kwargs or {}
