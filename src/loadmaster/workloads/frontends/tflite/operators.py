@@ -191,10 +191,12 @@ _ALIKE = BY_ELEMENT | _table(
     LpNormalization L2_NORMALIZATION
     OneHot ONE_HOT
     Range RANGE
+    Reshape RESHAPE SQUEEZE EXPAND_DIMS
     ScatterND SCATTER_ND
     Shape SHAPE VAR_HANDLE
     Size RANK
     Softmax SOFTMAX
+    Split SPLIT_V UNPACK
     Tile TILE
     {_REDUCES} TOPK_V2
     {_MOVES} REVERSE_SEQUENCE PACK DYNAMIC_UPDATE_SLICE READ_VARIABLE ASSIGN_VARIABLE
@@ -203,7 +205,6 @@ _ALIKE = BY_ELEMENT | _table(
 """All operators with the same operands in the same order."""
 _RULES |= {kind: partial(_like, alike) for kind, alike in _ALIKE.items()}
 
-_rule("RESHAPE SQUEEZE EXPAND_DIMS", lambda call: _like("Reshape", call, 0))
 _rule(
     "BITCAST",
     lambda call: _like("Cast" if call.operand(0).shape == call.result.shape else _MOVES, call, 0),
@@ -211,7 +212,6 @@ _rule(
 # The other operands are axes and sizes.
 _rule("REVERSE_V2 SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND", lambda call: _like(_MOVES, call, 0))
 _rule("SPLIT", lambda call: _like("Split", call, 1))
-_rule("SPLIT_V UNPACK", lambda call: _like("Split", call, 0))
 _rule("EMBEDDING_LOOKUP", lambda call: _like("Gather", call, 1, 0))
 _rule("CONCATENATION", lambda call: _like("Concat", call, axis=call.option(0)))
 _rule("ZEROS_LIKE", lambda call: call.like("ConstantOfShape", ()))
