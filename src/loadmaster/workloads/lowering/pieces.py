@@ -178,9 +178,7 @@ class Pieces:
         found = list[tuple[int, int, Ranges]]()
         parts = self.parts_of(access.tensor)
         grid = self._grids.get(access.tensor)
-        for index in (
-            range(len(parts)) if grid is None or len(parts) == 1 else grid.parts_overlapping(needed)
-        ):
+        for index in grid.parts_overlapping(needed) if grid else range(len(parts)):
             part = parts[index]
             own = common_box(part.box, needed)
             if common := volume(own):

@@ -165,7 +165,7 @@ class Walk(WalkedNetwork):
         outer += self._inner_weights(proto, name)
         work = repeated or self._work(node, bool(subgraphs(proto)))
         if work.op_class is OpClass.VIEW:
-            node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
+            node = replace(node, outputs=(_alias(node), *node.outputs[1:]))
         if work.op_class is OpClass.MOVEMENT and not self._converts(node):
             node = replace(
                 node, outputs=tuple(_as_quantised(node, value) for value in node.outputs)

@@ -25,6 +25,8 @@ _BODIES = {"IF": (92, 2), "WHILE": (93, 2), "CALL_ONCE": (103, 1)}
 these name."""
 _EXAMPLE = "give the path of a .tflite file"
 
+Indices = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
@@ -59,10 +61,10 @@ class OperatorEntry:
     """
 
     kind: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    intermediates: tuple[int, ...]
-    bodies: tuple[int, ...]
+    inputs: Indices
+    outputs: Indices
+    intermediates: Indices
+    bodies: Indices
     options: FlatTable | None
     table: FlatTable
 
@@ -74,8 +76,8 @@ class SubgraphEntry:
 
     name: str
     tensors: tuple[TensorEntry, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: Indices
+    outputs: Indices
     operators: tuple[OperatorEntry, ...]
 
 
@@ -223,7 +225,7 @@ def _operator(
             f"{where} has no tensor for a result: the file is damaged, convert the model again"
         )
     options = table.table(4)
-    bodies: tuple[int, ...] = ()
+    bodies: Indices = ()
     if kind in _BODIES:
         number, count = _BODIES[kind]
         if options is None or table.number(3, "B") != number:
