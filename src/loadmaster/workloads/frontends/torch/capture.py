@@ -171,7 +171,7 @@ class _Unfilled(_DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return the tensor itself for operators that only fill it; run all others."""
-        name = func._schema.name.partition("::")[2].removesuffix("_")
+        name = func._opname.removesuffix("_")
         if (
             name in OVERWRITING
             and name != "copy"
@@ -201,7 +201,7 @@ class _Recorder(_DispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         result = func(*args, **kwargs)
-        name = func._schema.name.partition("::")[2]
+        name = func._opname
         number = self._count[name]
         self._count[name] += 1
         self._recording.call(f"{name}_{number}" if number else name, func, args, kwargs, result)

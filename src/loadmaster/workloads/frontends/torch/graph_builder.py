@@ -58,9 +58,8 @@ def invocation(
             return {"tensor": [value.dtype, value.shape, value.strides]}
         return {_TEXTS[type(value)]: str(value).removeprefix("torch.")}
 
-    name = f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"
     try:
-        text = json.dumps([name, args, kwargs], default=described, separators=(",", ":"))
+        text = json.dumps([str(target), args, kwargs], default=described, separators=(",", ":"))
     except KeyError:
         # Such as of a generator of random numbers.
         return None
@@ -93,7 +92,7 @@ def _signature(target: Any) -> _Signature:
     """Return an ATen operator's name without a trailing underscore, its arguments, and which of
     them it writes or overwrites, from its schema."""
     schema = target._schema
-    plain = schema.name.partition("::")[2]
+    plain = target._opname
     name = plain if plain.endswith("__") else plain.removesuffix("_")
     written = tuple(
         a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
@@ -139,8 +138,8 @@ class Recording:
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
         results, fresh = self._results(name, result)
         names = signature.written
-        if signature.name in SILENTLY_UPDATED and arguments.get("training"):
-            names += SILENTLY_UPDATED[signature.name]
+        if arguments.get("training"):
+            names += SILENTLY_UPDATED.get(signature.name, ())
         written = [value for key in names for value in _leaves(arguments.get(key))]
         if signature.name in ALLOCATIONS or not (results or written):
             return
