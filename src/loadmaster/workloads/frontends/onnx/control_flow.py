@@ -140,15 +140,12 @@ class _Expander:
 
     def stacked(self, parts: Sequence[str], axis: int, label: str) -> str:
         """Stack the results of all runs along a new axis."""
-        rows = [self._add_axis(part, axis) for part in parts]
+        own: dict[str, Any] = {} if self.opset >= _AXES_ARE_OPERANDS else {"axes": [axis]}
+        rows = []
+        for part in parts:
+            axes = [] if own else [self.constant("axes", np.array([axis]))]
+            rows.append(self.add("Unsqueeze", [part, *axes], self.tensor(f"{part}/row"), **own))
         return self.add("Concat", rows, self.tensor(label), axis=axis)
-
-    def _add_axis(self, part: str, axis: int) -> str:
-        """Add an axis of size 1 to a tensor, and return the name of the result."""
-        if self.opset < _AXES_ARE_OPERANDS:
-            return self.add("Unsqueeze", [part], self.tensor(f"{part}/row"), axes=[axis])
-        axes = self.constant("axes", np.array([axis]))
-        return self.add("Unsqueeze", [part, axes], self.tensor(f"{part}/row"))
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:

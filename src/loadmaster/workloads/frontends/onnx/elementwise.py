@@ -266,7 +266,7 @@ def _slice_division(node: Node) -> Division:
     windows = {}
     for given, start, step in zip(axes, starts, steps, strict=True):
         axis = given % rank
-        begin = min(max(start + data[axis] if start < 0 else start, 0), data[axis])
+        begin, *_ = slice(start, None).indices(data[axis])
         windows[axis] = Window(axis, step, 1, begin, begin) if step > 0 else ALL
     return _everywhere(node, identity(rank, windows))
 
