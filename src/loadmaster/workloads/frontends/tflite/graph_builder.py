@@ -131,19 +131,18 @@ class _TfliteWalk(WalkedNetwork):
         super().__init__()
         self._model, self._precision = model, precision
         self._weights: dict[int, tuple[Value, ...]] = {}
-        self._variables: set[str] = set()
         self._contents: dict[object, Value] = {}
         self._names_of: dict[str, tuple[str, str]] = {}
         self._main = main = _with_branches(model)
-        self._entries = main.tensors
         self._written = {index for operator in main.operators for index in operator.outputs}
         self.names = unique_names(
             tensor.name or f"tensor_{index}" for index, tensor in enumerate(main.tensors)
         )
-        for name, tensor in zip(self.names, main.tensors, strict=True):
+        named = list(zip(self.names, main.tensors, strict=True))
+        self._variables = {name for name, tensor in named if tensor.is_variable}
+        for name, tensor in named:
             if tensor.constant or tensor.is_variable:
                 self.add(self._value(name, tensor, TensorKind.WEIGHT))
-                self._variables.update([name] if tensor.is_variable else [])
         for index in main.inputs:
             if self.names[index] not in self.values:
                 self.add(self._value(self.names[index], main.tensors[index], TensorKind.INPUT))
@@ -167,7 +166,7 @@ class _TfliteWalk(WalkedNetwork):
         with labelled(describe(operator.kind, name)):
             inputs = tuple(self._operand(index) for index in operator.inputs)
             outputs = tuple(
-                self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
+                self._value(self.names[index], self._main.tensors[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
             for made in outputs:
@@ -237,7 +236,7 @@ class _TfliteWalk(WalkedNetwork):
                     f"it reads tensor {name!r} before another writes it: the file is damaged,"
                     " convert the model again"
                 )
-            self.add(self._value(name, self._entries[index], TensorKind.WEIGHT))
+            self.add(self._value(name, self._main.tensors[index], TensorKind.WEIGHT))
             self.notes += (
                 f"tensor {name!r} is read and nothing writes it: it is planned as a constant",
             )
