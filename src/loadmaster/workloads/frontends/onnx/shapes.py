@@ -302,16 +302,14 @@ class Shapes:
             return {}
         _screen(node, proto)
         values = {value.name: value for value in (*node.present, *outer)}
-        types = {name: _type_of(value) for name, value in values.items()}
+        if last := has_channels_last(node):
+            moved = moved_channels(node.operand(0))
+            values[moved.name] = replace(moved, data=None)
         data = {
             name: onnx.numpy_helper.from_array(value.data, name)
             for name, value in values.items()
             if value.data is not None
         }
-        last = has_channels_last(node)
-        if last:
-            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
-            data.pop(proto.input[0], None)
         # Of an operator that the file's opset is too old for, that of its definition.
         version = max(self.opset(schema.domain), schema.since_version)
         versions = {**self.opsets, schema.domain: version}
@@ -320,8 +318,8 @@ class Shapes:
             [_as_standard(proto, schema, data)],
             "node",
             [
-                helper.make_value_info(name, info)
-                for name, info in types.items()
+                helper.make_tensor_value_info(name, DTYPE_NUMBERS[value.dtype], value.shape)
+                for name, value in values.items()
                 if name not in data
             ],
             [onnx.ValueInfoProto(name=name) for name in proto.output if name],
@@ -388,11 +386,6 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
         ):
             return schema
     return None
-
-
-def _type_of(value: Value) -> onnx.TypeProto:
-    """Return the ONNX type of a value."""
-    return helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
 
 
 def _channels_back(guess: Guess) -> Guess:
