@@ -339,13 +339,12 @@ def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: TileSizes) 
     unless none of them would fit.
     """
     total = sum(access.bytes for access in (*group.reads, *group.writes))
-    form = None
-    if total > capacity and len(group.nests) == 1 and group.nests[0].groups == 1:
-        form = divisible(graph, group)
-    loops = group.nests[0].loops if form is not None else ()
-    if form is None or CHANNELS not in loops or loops.index(CHANNELS) not in form.axes:
+    if total <= capacity or len(group.nests) != 1 or group.nests[0].groups != 1:
         return WHOLE
-    axis, nest = loops.index(CHANNELS), group.nests[0]
+    (nest,), form = group.nests, divisible(graph, group)
+    axis = nest.loops.index(CHANNELS) if CHANNELS in nest.loops else -1
+    if form is None or axis not in form.axes:
+        return WHOLE
     extent, unit = form.shape[axis], form.step[axis]
     shared_bytes = sum(
         access.bytes for access in group.reads if not form.divides(access.tensor, axis)
