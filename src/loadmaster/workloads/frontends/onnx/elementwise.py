@@ -144,7 +144,7 @@ rule(
 )
 rule(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike",
-    lambda node: replace(_steps_per_element(1, node), touched={0: 0}),
+    lambda node: replace(elementwise(node), touched={0: 0}),
 )
 # Angle, cosine, factor and sum for each of a window's cosines.
 rule("HannWindow HammingWindow", partial(_steps_per_element, 4), by_element, planning=(0,))
@@ -526,5 +526,4 @@ def _window_of_neighbours(
     return Window(axis, numerator, whole, low, max(low, high, 0))
 
 
-rule("Upsample", movement, _resize, planning=(1,), corrected=_scaled)
-rule("Resize", movement, _resize, planning=(1, 2, 3), corrected=_scaled)
+rule("Upsample Resize", movement, _resize, planning=(1, 2, 3), corrected=_scaled)

@@ -545,8 +545,7 @@ rule(
 rule("CausalConvWithState", _causal)
 rule("AveragePool MaxPool LpPool", _pool, _pool_division)
 
-variant("NhwcConv", like="Conv")
-variant("NhwcFusedConv", like="Conv")
+variant("NhwcConv NhwcFusedConv", like="Conv")
 variant("NhwcMaxPool", like="MaxPool")
 variant("QLinearAveragePool", like="AveragePool")
 variant("FusedConv", like="Conv", division=_with_sum)

@@ -226,8 +226,7 @@ rule(
 )
 rule("ArgMax ArgMin", _reduction, lambda node: _by_axes(node, [node.attrs.get("axis", 0)]))
 rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
-rule("CumSum CumProd", _reduction, planning=(1,))
-rule("TopK", _reduction, planning=(1,))
+rule("CumSum CumProd TopK", _reduction, planning=(1,))
 rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
     _reduction,
