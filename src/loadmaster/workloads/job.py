@@ -247,9 +247,10 @@ class Workload:
         equal among them, shape (jobs,).
         """
         known: dict[object, int] = {}
-        like = [known.setdefault(job.size, len(known)) for job in self.jobs]
-        firsts = dict(zip(reversed(like), range(len(like) - 1, -1, -1), strict=True))
-        return [firsts[kind] for kind in range(len(known))], np.array(like, dtype=np.int64)
+        sizes = (known.setdefault(job.size, len(known)) for job in self.jobs)
+        like = np.fromiter(sizes, dtype=np.int64)
+        _, firsts = np.unique(like, return_index=True)
+        return firsts.tolist(), like
 
     @cached_property
     def edges(self) -> Ints:
