@@ -43,11 +43,9 @@ def _by_axes(node: Node, given: Iterable[int]) -> Division:
     rank = len(node.shape(0))
     axes = {axis % rank for axis in given} or set(range(rank))
     kept = [axis for axis in range(rank) if axis not in axes]
-    if node.attrs.get("keepdims", 1):
-        places = {axis: axis for axis in kept}
-    else:
-        places = {axis: place for place, axis in enumerate(kept)}
-    return divided({0: tuple(Window(places[a]) if a in places else ALL for a in range(rank))})
+    places = kept if node.attrs.get("keepdims", 1) else range(len(kept))
+    windows = dict.fromkeys(axes, ALL) | dict(zip(kept, map(Window, places), strict=True))
+    return divided({0: identity(rank, windows)})
 
 
 def _over_axes(node: Node) -> Division:
