@@ -23,6 +23,8 @@ _FREE_OF_BATCHES = 9
 _AXES_ARE_OPERANDS = 13
 
 Names = dict[str, str]
+Results = tuple[list[str], int]
+"""Names of the results of a loop, and how many runs each added run stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def _loop(
     body: onnx.GraphProto,
     operands: list[Value | None],
     expansion: _Expander,
-) -> tuple[list[str], int] | None:
+) -> Results | None:
     """Add the runs of a Loop with a known count and no condition that ends it early. Return its
     results, and how many runs each added run stands for; None if it cannot be expanded."""
     if len(operands) < 2 or len(body.input) != len(operands) or not body.output:
@@ -201,7 +203,7 @@ def _turns(
     carried: list[str],
     inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
-) -> tuple[list[str], int] | None:
+) -> Results | None:
     """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
     after the last run and the stacked other results (of no run: the states alone), and how many
     runs each added run stands for; None if a run has fewer results than there are states.
@@ -256,7 +258,7 @@ def _scan(
     body: onnx.GraphProto,
     operands: list[Value | None],
     expansion: _Expander,
-) -> tuple[list[str], int] | None:
+) -> Results | None:
     """Add the runs of a Scan, one for each element along the scanned axes. Returns as :func:`_loop`
     does."""
     attributes = {

@@ -273,11 +273,15 @@ def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Wind
     return tuple(found)
 
 
-def _runs(view: OpValue, owner: OpValue, axes: Sequence[int]) -> list[tuple[int, int, int]] | None:
+Run = tuple[int, int, int]
+"""Elements of a dimension of a view that lie along one dimension of the owner, that dimension (-1
+for none), and elements of it per step."""
+
+
+def _runs(view: OpValue, owner: OpValue, axes: Sequence[int]) -> list[Run] | None:
     """Split each dimension of a view into runs along one of the owner's dimensions ``axes``, which
-    are given from the outermost inwards: elements, dimension of the owner (-1 for none), and
-    elements of it per step. None if strides do not determine them."""
-    found: list[tuple[int, int, int]] = []
+    are given from the outermost inwards. None if strides do not determine them."""
+    found: list[Run] = []
     for length, stride in zip(view.shape, view.strides, strict=True):
         if length == 1 or stride == 0:
             found.append((length, -1, 0))
@@ -285,7 +289,7 @@ def _runs(view: OpValue, owner: OpValue, axes: Sequence[int]) -> list[tuple[int,
         place = next((at for at, axis in enumerate(axes) if owner.strides[axis] <= stride), None)
         if place is None or not owner.strides[axes[place]] or stride % owner.strides[axes[place]]:
             return None
-        step, inner = stride // owner.strides[axes[place]], list[tuple[int, int, int]]()
+        step, inner = stride // owner.strides[axes[place]], list[Run]()
         while length * step > (extent := owner.shape[axes[place]]):
             # The dimension goes on in the next one outwards, if it fills this one.
             whole = owner.strides[axes[place]] * extent
