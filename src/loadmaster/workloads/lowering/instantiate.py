@@ -19,7 +19,15 @@ from loadmaster.workloads.job import (
     Workload,
 )
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label_of, plain_cuts
+from loadmaster.workloads.lowering.pieces import (
+    Cuts,
+    Part,
+    Pieces,
+    Read,
+    label_of,
+    operand_roles,
+    plain_cuts,
+)
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
 
@@ -182,12 +190,11 @@ class _NetworkBuilder(Pieces):
         """Return the operand of a job for a read, and add its tensor to the workload if it is a
         weight or input that no job has read yet."""
         tensor = self.graph.tensors[read.storage]
-        part = self.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
-        name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
+        name = f"{self._network if weight else self._prefix}/{read.storage}{read.part.label}"
         if name not in self._tensors:
             # A weight or an input comes into being when it is first read.
-            self._add_part(name, read.storage, part, tensor.kind)
+            self._add_part(name, read.storage, read.part, tensor.kind)
         return Operand(name, read.bytes, read.role, read.nest, read.ranges)
 
     def _add_part(
@@ -231,10 +238,6 @@ class _NetworkBuilder(Pieces):
             self._add_part(
                 name, access.tensor, part, TensorKind.ACTIVATION, producer=len(self._jobs)
             )
-            nest = next(
-                (i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1
-            )
-            operands.append(
-                Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
-            )
+            role, nest = operand_roles(group.nests, access, [Role.OUTPUT])[0]
+            operands.append(Operand(name, part.bytes, role, nest))
         return operands

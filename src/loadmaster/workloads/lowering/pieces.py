@@ -50,7 +50,7 @@ class Read:
     """Bytes that a piece reads of a part of a storage, in the box ``ranges``."""
 
     storage: str
-    part: int
+    part: Part
     bytes: int
     role: Role
     nest: int
@@ -167,15 +167,15 @@ class Pieces:
                     ]
         return result
 
-    def _parts_touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
+    def _parts_touched(self, access: Access) -> list[tuple[Part, int, Ranges]]:
         """All parts of an operand, with the share of each in the touched bytes."""
         parts = self.parts_of(access.tensor)
         total = max(1, sum(part.bytes for part in parts))
-        return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
+        return [(part, -(-access.bytes * part.bytes // total), ()) for part in parts]
 
-    def _parts_in_box(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
+    def _parts_in_box(self, access: Access, needed: Box) -> list[tuple[Part, int, Ranges]]:
         """The parts of an operand that overlap a needed box, with the overlapping bytes and box."""
-        found = list[tuple[int, int, Ranges]]()
+        found = list[tuple[Part, int, Ranges]]()
         parts = self.parts_of(access.tensor)
         grid = self._grids.get(access.tensor)
         for index in grid.parts_overlapping(needed) if grid else range(len(parts)):
@@ -183,7 +183,7 @@ class Pieces:
             own = common_box(part.box, needed)
             if common := volume(own):
                 size = -(-part.bytes * common // volume(part.box))
-                found.append((index, size, () if own == part.box else own))
+                found.append((part, size, () if own == part.box else own))
         return found
 
     def _nests_of_pieces(self, number: int) -> list[tuple[LoopNest, ...]]:
@@ -217,13 +217,15 @@ def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
     )
 
 
-def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
+def operand_roles(
+    nests: Sequence[LoopNest], access: Access, among: Sequence[Role] = (Role.INPUT, Role.WEIGHT)
+) -> list[tuple[Role, int]]:
     """Return (role, nest) of an operand; a tensor that is both factors of a product has both
     roles."""
     names = (access.tensor, *access.part_of)
     roles = [
         (role, index)
-        for role in (Role.INPUT, Role.WEIGHT)
+        for role in among
         for index, nest in enumerate(nests)
         if getattr(nest, role) in names
     ]
