@@ -19,13 +19,13 @@ ROOT = Path(loadmaster.__file__).parent
 LIMITS = {
     "core": (11_650, 16, 10),
     "targets": (5_485, 6, 1),
-    "workloads": (64_708, 36, 32),
-    "allocation": (27_556, 25, 18),
+    "workloads": (64_013, 36, 32),
+    "allocation": (26_991, 25, 18),
     "placement": (31_741, 24, 31),
-    "cost": (29_774, 24, 37),
+    "cost": (29_744, 24, 37),
     "mapping": (19_492, 32, 37),
     "planning": (81_807, 51, 51),
-    "report": (31_897, 27, 21),
+    "report": (31_873, 27, 21),
     "integrations": (97_954, 63, 89),
     "cli": (15_222, 19, 6),
 }

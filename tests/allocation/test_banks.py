@@ -362,3 +362,17 @@ def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
     answer = lm.allocate_banks(buffers, banks, aliases=((0, (2, 4)),), time_limit=10.0)
     assert (answer.status, answer.interrupted) == ("optimal", False)
+
+
+@pytest.mark.parametrize(
+    ("banks", "message"),
+    [
+        ([lm.Bank("x", 64, alignment=0)], "alignment is 0"),
+        ([lm.Bank("x", "64")], "capacity is '64'"),
+        ([lm.Bank("x", 64), lm.Bank("x", 64)], "'x' is there twice"),
+    ],
+)
+def test_malformed_memories_are_refused_where_a_packing_is_checked(banks, message):
+    problem = lm.problem_of([lm.Buffer("a", 0, 2, 8)])
+    with pytest.raises(AllocationError, match=message):
+        lm.verify_banks(problem, ["x"], [0], banks)

@@ -13,7 +13,7 @@ from tests.workloads.test_onnx_runtime_ops import CASES, parts_of
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
+from loadmaster.workloads.frontends.onnx.rules import RULES, WHOLE, Rule
 
 
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
@@ -31,6 +31,15 @@ def test_an_empty_constant_adds_nothing(operands):
     graph = graph_of(nodes, "float[1,4] x", "y", constants(none=np.zeros((1, 0))))
     assert shapes(graph, "c") == "1x4"
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
+
+
+def test_a_product_that_cannot_be_cut_changes_no_other_operator():
+    """Its declared result has another rank than its product, which inference refuses."""
+    weights = constants(b=np.zeros((8, 4)), c=np.zeros(4))
+    nodes = ["p = Gemm(x, b, c)", "y = Relu(p)"]
+    graph = graph_of(nodes, "float[8] x", "y", weights, value_info="float[1,4] p")
+    assert not any(access.windows for access in only(graph, "Gemm").reads)
+    assert not WHOLE.operands
 
 
 def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch):

@@ -255,6 +255,8 @@ def write_buffers(
     """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the
     file appears whole or not at all.
 
+    Reserved ranges, in-place pairs and conflicts have no columns: give them again with the file.
+
     Raises
     ------
     OutputError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocation.memories.problem import Bank
+from loadmaster.allocation.memories.problem import Bank, check_banks
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import BrokenRules, broken_rules, whole_offsets
 from loadmaster.core.arguments import validate_arguments
@@ -28,9 +28,10 @@ def verify_banks(
     Raises
     ------
     AllocationError
-        If ``offsets`` are not whole numbers.
+        If ``offsets`` are not whole numbers, or a memory is malformed.
     """
-    return first_violations(broken_bank_rules(problem, memory, whole_offsets(offsets), banks))
+    checked = check_banks(banks)
+    return first_violations(broken_bank_rules(problem, memory, whole_offsets(offsets), checked))
 
 
 def broken_bank_rules(
