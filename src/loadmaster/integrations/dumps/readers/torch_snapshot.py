@@ -76,16 +76,12 @@ def read(path: Path) -> list[DumpedArena]:
             for each in _records(snapshot.get("segments", []), f"{path}: segments")
             if each.get("device") == device
         ]
-        others = (number_in(each, "stream", f"{path}: segment") for each in segments)
-        for stream in sorted({*streams, *others}):
+        for segment in segments:
+            streams.setdefault(number_in(segment, "stream", f"{path}: segment"), _Stream())
+        for stream in sorted(streams):
             mine = [each for each in segments if each["stream"] == stream]
-            arenas += _arena(
-                path,
-                f"device {device}, stream {stream}",
-                streams.get(stream, _Stream()),
-                mine,
-                len(trace),
-            )
+            name = f"device {device}, stream {stream}"
+            arenas += _arena(path, name, streams[stream], mine, len(trace))
     if not arenas:
         raise AllocationError(
             f"{path}: holds no event: call torch.cuda.memory._record_memory_history() before what"

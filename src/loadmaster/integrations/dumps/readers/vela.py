@@ -43,18 +43,13 @@ def read(path: Path) -> list[DumpedArena]:
                     " whole"
                 )
             memory, rows = table[1], {}
-        elif memory is not None and (peak := _PEAK.match(line)):
-            arenas.append(
-                arena_of(
-                    path,
-                    memory,
-                    list(rows.values()),
-                    _ALIGNMENT,
-                    stated=whole(peak[1], spot),
-                )
-            )
+        elif memory is None:
+            continue
+        elif peak := _PEAK.match(line):
+            stated = whole(peak[1], spot)
+            arenas.append(arena_of(path, memory, list(rows.values()), _ALIGNMENT, stated=stated))
             memory = None
-        elif memory is not None and line.strip() and not line.startswith(_HEADING):
+        elif line.strip() and not line.startswith(_HEADING):
             tensor = _placed_tensor(line, spot)
             key = (tensor.first, tensor.last, tensor.offset or 0)
             first = rows.setdefault(key, tensor)
