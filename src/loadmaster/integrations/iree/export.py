@@ -233,16 +233,10 @@ def _import_model(source: Path, work: Path, weights: Path) -> Path:
     if source.suffix == ".mlir":
         return source
     module = work / "model.mlir"
-    arguments: list[str | Path] = [
-        source,
-        *_upgrade(source),
-        "--externalize-params",
-        "--save-params-to",
-        weights,
-        "-o",
-        module,
-    ]
-    run_tool("iree-import-onnx", arguments, work / "log")
+    parameters: list[str | Path] = ["--externalize-params", "--save-params-to", weights]
+    run_tool(
+        "iree-import-onnx", [source, *_upgrade(source), *parameters, "-o", module], work / "log"
+    )
     return module
 
 
@@ -289,15 +283,14 @@ def _plan_module(
 def _program_dump(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
     """Return the index of the dump of the whole program before packing; None if there is none.
     Dumps of programs that IREE compiles to fold constants precede it."""
-
-    def packs(number: int) -> int:
-        """Return the number of packs in a dump."""
-        return sum("stream.resource.pack" in lines[at] for at in dumps[number].lines)
-
     program = _names(lines, dumps[-1]) if dumps else frozenset()
-    before = (n for n, each in enumerate(dumps) if each.before and _names(lines, each) == program)
-    most = max(before, key=packs, default=None)
-    return most if most is not None and packs(most) else None
+    packs = {
+        number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
+        for number, dump in enumerate(dumps)
+        if dump.before and _names(lines, dump) == program
+    }
+    most = max(packs, key=packs.__getitem__, default=None)
+    return most if most is not None and packs[most] else None
 
 
 def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:

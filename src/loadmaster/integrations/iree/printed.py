@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from loadmaster.integrations.iree.packs import CONSTANT, Pack, find_packs, function_of
@@ -53,12 +53,11 @@ def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
     for dump, after in pairwise((*dumps, None)):
         if dump is None or not dump.before:
             continue
-        is_pair = after is not None and not after.before and after.function == dump.function
-        for index, function in enumerate(dump.functions):
+        is_pair = after and not after.before and after.function == dump.function
+        results = after.functions if after and is_pair else []
+        for function, result in zip_longest(dump.functions, results[: len(dump.functions)]):
             packs = find_packs(function.lines, source, function.number)
-            placed: dict[str, int] = {}
-            if packs and after and is_pair and index < len(after.functions):
-                placed = _addresses(function, packs, after.functions[index])
+            placed = _addresses(function, packs, result) if packs and result else {}
             for pack in packs:
                 total, *offsets = (
                     placed.get(f"{pack.result}#{n}") for n in range(len(pack.slices) + 1)
@@ -88,16 +87,14 @@ def _functions(
     lines: Sequence[str], inside: range, function: tuple[str, str]
 ) -> Iterator[Function]:
     """Return the functions of a kind and name in a dump of a module or of one function."""
-    number, stop = inside.start, inside.stop
-    while number < stop:
-        if function_of(lines[number]) == function:
-            closing = lines[number][: len(lines[number]) - len(lines[number].lstrip())] + "}"
-            end = next(
-                (at for at in range(number + 1, stop) if lines[at].rstrip() == closing), stop
-            )
+    end = inside.start - 1
+    for number in inside:
+        line = lines[number]
+        if number > end and function_of(line) == function:
+            closing = line[: -len(line.lstrip())] + "}"
+            behind = range(number + 1, inside.stop)
+            end = next((at for at in behind if lines[at].rstrip() == closing), inside.stop)
             yield Function(lines[number:end], number + 1)
-            number = end
-        number += 1
 
 
 def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict[str, int]:
