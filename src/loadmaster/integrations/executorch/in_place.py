@@ -19,7 +19,7 @@ def in_place_pairs(
 
     Both tensors have their own storages, and the same type, shape and order of dimensions.
     """
-    own = {id(request.spec): at for at, request in enumerate(requests) if not request.inside}
+    own = {id(request.spec): at for at, request in enumerate(requests) if len(request.tensors) == 1}
     pairs = []
     for index, node in enumerate(graph_module.graph.nodes):
         made = _whole(node, own) if _is_element_wise(node) else None

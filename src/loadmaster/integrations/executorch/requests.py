@@ -23,16 +23,11 @@ from loadmaster.core.errors import AllocationError
 
 @dataclass(frozen=True)
 class Request:
-    """A tensor with its own storage, and the other tensors in that storage: (tensor, offset in
-    bytes)."""
+    """A tensor with its own storage, and all tensors in that storage, itself first: (tensor, offset
+    in bytes)."""
 
     spec: Any
-    inside: tuple[tuple[Any, int], ...]
-
-    @property
-    def tensors(self) -> tuple[tuple[Any, int], ...]:
-        """All tensors of the storage with their offsets in bytes."""
-        return ((self.spec, 0), *self.inside)
+    tensors: tuple[tuple[Any, int], ...]
 
     @property
     def arena(self) -> int | None:
@@ -70,14 +65,14 @@ class Held:
     def is_apart(self, other: Held) -> bool:
         """Return whether two nodes share no subgraph, which would have the same addresses for
         both."""
-        return not any(one is another for one in self.subgraphs for another in other.subgraphs)
+        return {*self.subgraphs}.isdisjoint(other.subgraphs)
 
     def joined(self, other: Held) -> Held:
         """Return the union of both entries, from the first node to the last use."""
-        graphs = {id(graph): graph for graph in (*self.subgraphs, *other.subgraphs)}
         lower = min(self.lower, other.lower)
         upper = max(self.upper, other.upper)
-        return Held(lower, upper, self.size | other.size, tuple(graphs.values()))
+        graphs = dict.fromkeys((*self.subgraphs, *other.subgraphs))
+        return Held(lower, upper, self.size | other.size, tuple(graphs))
 
     def move(self, arena: int, by: int) -> None:
         """Move all tensors of the subgraphs in an arena by ``by`` bytes."""
@@ -100,9 +95,7 @@ def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
     AllocationError
         If a tensor is in the storage of a tensor that is not planned, or in its own.
     """
-    inside: dict[int, list[tuple[Any, int]]] = {
-        id(spec): [] for spec in specs if base_of(spec)[0] is None
-    }
+    stored = {id(spec): [(spec, 0)] for spec in specs if base_of(spec)[0] is None}
     for spec in specs:
         spec.realign(alignment)
         base, offset, steps = spec, 0, 0
@@ -115,13 +108,13 @@ def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
                 )
         if base is spec:
             continue
-        if id(base) not in inside:
+        if id(base) not in stored:
             raise AllocationError(
                 f"a tensor of shape {list(spec.shape)} lies in the storage of one that is not"
                 " planned with it"
             )
-        inside[id(base)].append((spec, offset))
-    return [Request(spec, tuple(inside[id(spec)])) for spec in specs if id(spec) in inside]
+        stored[id(base)].append((spec, offset))
+    return [Request(spec, tuple(stored[id(spec)])) for spec in specs if id(spec) in stored]
 
 
 def base_of(spec: Any) -> tuple[Any, int]:
@@ -145,8 +138,8 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
             sizes |= Counter(dict(enumerate(subgraph.meta.get("non_const_buffer_sizes", ()))))
         if sizes:
             ends = (spec.lifetime[1] for spec in get_node_tensor_specs(node))
-            last = max((end for end in ends if end is not None), default=index)
-            own = Held(index, max(index, last) + 1, sizes, subgraphs)
+            last = max([index, *(end for end in ends if end is not None)])
+            own = Held(index, last + 1, sizes, subgraphs)
             shared = [each for each in held if not own.is_apart(each)]
             apart = (each for each in held if own.is_apart(each))
             held = [*apart, reduce(Held.joined, shared, own)]
