@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -127,11 +127,11 @@ class SourceModel:
             each.name for each in graph.output
         }
         written = [name for each in self.network.operators for name in each.writes if name in made]
-        graph.output.extend(self._value_infos(written))
+        graph.output.extend(map(self._value_info, written))
         # The planned sizes replace those of the file.
         del graph.value_info[:]
         for each in (*graph.input, *graph.output):
-            each.CopyFrom(*self._value_infos([each.name]))
+            each.CopyFrom(self._value_info(each.name))
         try:
             results = evaluator(model)(inputs)
         except Exception as error:
@@ -179,13 +179,8 @@ class SourceModel:
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
-            read = [
-                helper.make_tensor_value_info(
-                    name, DTYPE_NUMBERS[self.values[name].dtype], array.shape
-                )
-                for name, array in given.items()
-            ]
-            graph = helper.make_graph([own], "node", read, self._value_infos(made))
+            read = [self._value_info(name, array.shape) for name, array in given.items()]
+            graph = helper.make_graph([own], "node", read, list(map(self._value_info, made)))
             whole = self.proto
             model = helper.make_model(
                 graph, opset_imports=whole.opset_import, ir_version=whole.ir_version
@@ -204,12 +199,10 @@ class SourceModel:
         )
         return ModelError(f"{self.source}: {runtime()} cannot run {label} ({text}): {cure}")
 
-    def _value_infos(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
-        """Return typed values without shapes for a graph."""
-        return [
-            helper.make_tensor_value_info(name, DTYPE_NUMBERS[self.values[name].dtype], None)
-            for name in names
-        ]
+    def _value_info(self, name: str, shape: Sequence[int] | None = None) -> onnx.ValueInfoProto:
+        """Return a typed value for a graph, by default without a shape."""
+        kind = DTYPE_NUMBERS[self.values[name].dtype]
+        return helper.make_tensor_value_info(name, kind, shape)
 
 
 def read_model(

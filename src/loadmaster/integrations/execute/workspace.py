@@ -93,10 +93,10 @@ class Workspace:
             else:
                 given[value.name] = self._value(value, step, reads)
             if SUMMED in axes:
-                others = np.ones(value.shape[axes.index(SUMMED)], bool)
-                others[slice(*terms[:2])] = False
-                behind = (1,) * (len(axes) - axes.index(SUMMED) - 1)
-                given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
+                part = (slice(None),) * axes.index(SUMMED) + (slice(*terms[:2]),)
+                whole = given[value.name]
+                given[value.name] = np.zeros_like(whole)
+                given[value.name][part] = whole[part]
         return self.model.node(step, given)
 
     def _value(self, value: Value, reader: VisitedNode, reads: Collection[str]) -> Array:
