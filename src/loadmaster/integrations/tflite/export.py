@@ -255,6 +255,6 @@ def _scratch(model: TfliteModel, found: Lifetimes, source: str | None) -> Scratc
     or by default without an interpreter."""
     if source == NONE or (source is None and not is_installed()):
         return UNKNOWN
-    if source in (None, PROBE):
+    if source is None or source == PROBE:
         return probe(model, found)
-    return read_memory_log(Path(source or ""), found)
+    return read_memory_log(Path(source), found)

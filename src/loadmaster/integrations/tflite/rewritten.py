@@ -291,11 +291,10 @@ class _NumberedRun:
         axes = []
         for axis in (1, 2):
             # Options of columns precede those of rows.
-            size, stride, spread, taps = entries[0].shape[axis], values[3 - axis], 1, 0
+            size, stride = entries[0].shape[axis], values[3 - axis]
+            taps, spread = values[5 - axis], 1
             if convolves:
-                spread, taps = values[-axis], entries[1].shape[axis]
-            else:
-                taps = values[5 - axis]
+                taps, spread = entries[1].shape[axis], values[-axis]
             reach, same = (taps - 1) * spread + 1, values[0] == 0
             made = (size + (0 if same else 1 - reach) + stride - 1) // stride
             if made != result.shape[axis]:

@@ -167,16 +167,16 @@ def _model_of_one(
     used = list(dict.fromkeys(index for each in operands for index in each if index >= 0))
     place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
     tensors = [subgraph.tensors[index] for index in used]
-    given = dict.fromkeys(
+    given = [
         place[index]
-        for index in operator.inputs
-        if index >= 0 and needs_room(subgraph.tensors[index])
-    )
+        for index in used
+        if index in operator.inputs and needs_room(subgraph.tensors[index])
+    ]
     renumbered = [[place[index] for index in each] for each in operands]
     copied = copied_operator(operator, *renumbered)
     main: Table = {
         0: [tensor.table for tensor in tensors],
-        1: Numbers("i", tuple(given)),
+        1: Numbers("i", given),
         2: Numbers("i", renumbered[1]),
         3: [copied],
     }

@@ -57,16 +57,14 @@ def in_bands(model: TfliteModel, chosen: Sequence[Bands]) -> bytes:
 
     Every region becomes one subgraph, in order.
     """
-    operators, rewriter = model.subgraphs[0].operators, _Rewriter(model)
-    regions = [bands.region for bands in chosen]
-    for region in regions:
-        inside = (t for op in operators[region.first : region.last] for t in op.outputs)
-        rewriter.clear(t for t in inside if t != region.result)
-    at = 0
+    operators, rewriter, at = model.subgraphs[0].operators, _Rewriter(model), 0
     for bands in chosen:
-        rewriter.keep(operators[at : bands.region.first])
+        region = bands.region
+        inside = {t for op in operators[region.first : region.last] for t in op.outputs}
+        rewriter.clear(inside - {region.result})
+        rewriter.keep(operators[at : region.first])
         rewriter.add_bands(bands)
-        at = bands.region.last
+        at = region.last
     rewriter.keep(operators[at:])
     return rewriter.written()
 
@@ -212,10 +210,10 @@ class _Rewriter:
     ) -> None:
         """Add a new operator; ``options`` are the fields of its options table."""
         if kind not in self.kinds:
+            self.kinds[kind] = len(self.codes)
             code = OPERATORS.index(kind)
-            fields = (0, "b", min(code, 127)), (2, "i", 1), (3, "i", code)
-            self.codes.append({at: Number(letter, value) for at, letter, value in fields})
-            self.kinds[kind] = len(self.codes) - 1
+            old_code = Number("b", min(code, 127))
+            self.codes.append({0: old_code, 2: Number("i", 1), 3: Number("i", code)})
         operator: dict[int, Field] = {
             0: Number("I", self.kinds[kind]),
             1: Numbers("i", inputs),
@@ -245,8 +243,8 @@ class _Rewriter:
     def _constant(self, name: str, content: bytes, dtype: str, shape: Sequence[int]) -> Table:
         """Return a constant tensor; equal contents share a buffer."""
         if content not in self.constants:
+            self.constants[content] = len(self.buffers)
             self.buffers.append({0: content})
-            self.constants[content] = len(self.buffers) - 1
         return _tensor(name, dtype, shape) | {2: Number("I", self.constants[content])}
 
 

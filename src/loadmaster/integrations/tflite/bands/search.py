@@ -207,17 +207,14 @@ class BandSearch:
     def _path(self, target: int) -> BandChoice | None:
         """Return the choice of bands with the least work whose peak is at most ``target`` bytes, as
         a shortest path; None if there is none."""
-        best: list[_Path | None] = [_Path(1.0, 0, (), 0), *(None for _ in self.load)]
+        best = {0: _Path(1.0, 0, (), 0)}
         for at, edges in enumerate(self.edges):
-            here = best[at]
-            if here is None:
-                continue
-            for work, peak, bands, end in edges:
+            for work, peak, bands, end in edges if at in best else ():
+                here = best[at]
                 path = _Path(here.work + work, max(here.peak, peak), here.bands + bands, end)
-                known = best[end]
-                if peak <= target and (known is None or path[:2] < known[:2]):
+                if peak <= target and (end not in best or path[:2] < best[end][:2]):
                     best[end] = path
-        found = best[-1]
+        found = best.get(len(self.edges))
         if found is None:
             return None
         work = round(found.work - _BAND_COST * sum(each.count for each in found.bands), 9)
