@@ -98,14 +98,11 @@ def _functions(
 
 
 def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict[str, int]:
-    """Return the constant that replaced each result of the operations; otherwise both texts are
-    equal."""
+    """Return the constants of the text after the pass by the names before it, among them the
+    results of the operations; otherwise both texts are equal."""
     constants: dict[str, int] = {}
     skipped = {line for pack in packs for line in range(pack.begin, pack.end)}
     old = [line for number, line in enumerate(before.lines) if number not in skipped]
-    results = {
-        f"{pack.result}#{number}" for pack in packs for number in range(len(pack.slices) + 1)
-    }
     found: dict[str, int] = {}
     at = 0
     for line in after.lines:
@@ -113,7 +110,7 @@ def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict
             constants[constant[1]] = int(constant[2])
         if at < len(old) and _NAME.sub("\n", old[at]) == _NAME.sub("\n", line):
             for mine, theirs in zip(_NAME.findall(old[at]), _NAME.findall(line), strict=True):
-                if mine in results and theirs in constants:
+                if theirs in constants:
                     found[mine] = constants[theirs]
             at += 1
         elif not constant:
