@@ -202,8 +202,7 @@ def _share_storage(result: MemoryAlgoResult, requests: Sequence[Request], pairs:
     requires this of overlapping tensors."""
     for operand, output in pairs:
         one, other = requests[operand].spec, requests[output].spec
-        at, there = result.spec_dict[one], result.spec_dict[other]
-        if (at.mem_id, at.mem_offset) == (there.mem_id, there.mem_offset):
+        if result.spec_dict[one] == result.spec_dict[other]:
             if hasattr(other, "storage_base"):
                 other.storage_base, other.storage_base_offset = one, 0
             else:
