@@ -71,7 +71,7 @@ def check_rewritten(old: bytes, new: bytes) -> int:
         struct.error,
     ) as error:
         raise _fault("the new file", f"is damaged ({error})") from None
-    if (before.stateful, before.interface()) != (after.stateful, after.interface()):
+    if before.interface() != after.interface():
         raise _fault("the new file", "has other inputs, outputs or operators with state")
     for number, (one, other) in enumerate(zip(before.outputs, after.outputs, strict=True)):
         if not np.array_equal(one, other):
@@ -133,10 +133,12 @@ class _NumberedRun:
         self.outputs = [self._read((0, tensor), "the end") for tensor in main.outputs]
 
     def interface(self) -> list[object]:
-        """Return the names, types and shapes of inputs and outputs."""
+        """Return the number of operators with state, and the names, types and shapes of inputs and
+        outputs."""
         main = self.model.subgraphs[0]
         entries = [main.tensors[tensor] for tensor in (*main.inputs, *main.outputs)]
-        return [len(main.inputs), [(e.name, e.shape, self._type(e)) for e in entries]]
+        values = [(entry.name, entry.shape, self._type(entry)) for entry in entries]
+        return [self.stateful, len(main.inputs), values]
 
     # --- Results of operators.
 

@@ -32,7 +32,7 @@ def banded_problem(
         for buffer in arena_buffers(arena, alignment)
     ]
     found, main = arena.found, model.subgraphs[0]
-    place = {tensor: at for (subgraph, tensor), at in found.positions.items() if subgraph == 0}
+    place = found.positions
     spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
     aliases: list[list[tuple[int, int]]] = []
     for number, bands in enumerate(chosen, 1):
@@ -40,17 +40,18 @@ def banded_problem(
         # The SLICE of a band is right before its IF: it is the scope before.
         calls = [at for at, op in enumerate(main.operators) if op.bodies[:1] == (number,)]
         runs = [spans[call] for call in calls]
-        slices = [place[main.operators[call].inputs[1]] for call in calls]
+        slices = [place[0, main.operators[call].inputs[1]] for call in calls]
         for position, lives in _lives(model, found, number, runs, late).items():
-            at = found.positions[number, position]
+            at = place[number, position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
         tops = {region.result: 0}
         for call, rows, top, (begin, end) in zip(calls, slices, bands.tops, runs, strict=True):
             # IF copies its operands before the subgraph runs, and its results after it.
             (part,) = main.operators[call].outputs
+            made = place[0, part]
             buffers[rows] = replace(buffers[rows], upper=2 * begin + 4)
-            buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
+            buffers[made] = replace(buffers[made], lower=2 * end + 2 + late)
             tops[part] = top
         for op in main.operators[calls[-1] + 1 :]:
             # New rows of the last band, and partial concatenations.
@@ -59,10 +60,9 @@ def banded_problem(
             if region.result in op.outputs:
                 break
         row = row_bytes(main.tensors[region.result])
-        operand = found.positions[number, 0]
-        aliases.append([(band, 0) for band in (operand, *slices)])
-        aliases.append([(place[tensor], top * row) for tensor, top in tops.items()])
-        source = place[region.source]
+        aliases.append([(band, 0) for band in (place[number, 0], *slices)])
+        aliases.append([(place[0, tensor], top * row) for tensor, top in tops.items()])
+        source = place[0, region.source]
         if buffers[source].upper == 2 * runs[-1][0] + 2 and not buffers[source].gaps:
             row, size = row_bytes(main.tensors[region.source]), buffers[source].size
             gaps = []

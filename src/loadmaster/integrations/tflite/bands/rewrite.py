@@ -174,8 +174,8 @@ class _Rewriter:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
         rows of cuts that differ between bands."""
         region, own = bands.region, _NewSubgraph()
-        place = {region.source: own.tensor(self._tensor_like(region.source, bands.height, "rows"))}
-        inputs = [place[region.source]]
+        inputs = [own.tensor(self._tensor_like(region.source, bands.height, "rows"))]
+        place = {-1: -1, region.source: inputs[0]}
         begins: list[int] = []
         for cut in bands.cuts:
             if cut.moves:
@@ -191,11 +191,11 @@ class _Rewriter:
                 break
             op = self.main.operators[number]
             for tensor in op.inputs:
-                if tensor >= 0 and tensor not in place:
+                if tensor not in place:
                     place[tensor] = own.tensor(self.main.tensors[tensor].table)
             (made,) = op.outputs
             place[made] = own.tensor(self._tensor_like(made, bands.heights[made]))
-            operands = [place.get(t, -1) for t in op.inputs]
+            operands = [place[t] for t in op.inputs]
             own.operators.append(copied_operator(op, operands, [place[made]]))
         name = f"band of operators {region.first} to {region.last - 1}"
         return own.table(inputs, [place[region.result]]) | {4: name}
