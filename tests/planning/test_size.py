@@ -279,10 +279,10 @@ def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
 def test_a_bound_does_not_exclude_a_limit_that_is_the_bound_itself(whole):
     # Of many a whole number n of picoseconds, n / 1e12 * 1e12 is less than n.
     graph = elementwise_chain()
-    bounds = Bounds(MakespanBound(whole, "", 0), 1, {graph.name: whole})
+    bounds = Bounds(MakespanBound(0, (("", whole),)), 1, {graph.name: whole})
     reached = Limits(makespan=whole / 1e12), Limits(deadlines={graph.name: whole / 1e12})
     assert [limits.excluded_by(bounds, [graph], 1) for limits in reached] == ["", ""]
-    bounds = Bounds(MakespanBound(1, "", 0), whole, {})
+    bounds = Bounds(MakespanBound(0, (("", 1),)), whole, {})
     assert not Limits(energy=whole / 1e15).excluded_by(bounds, [graph], 1)
     assert Limits(energy=(whole - 1) / 1e15).excluded_by(bounds, [graph], 1)
 

@@ -51,22 +51,16 @@ def makespan_bound(
         ),
         default=0,
     )
-    bounds = [
-        (path, "critical path"),
-        (evaluate(needs, main_only(needs)), traffic_name(target)),
-    ]
-    bounds.append((evaluate(needs, needs.multipliers), "work and traffic"))
     crowded, crowded_bytes = _excess_traffic(tensors, table, target)
     least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
-    bounds.append(
-        (
-            -(-least // _FINE),
-            f"traffic of {target.main.name}, as the fast memory has room for only so much of a job",
-        )
+    of_crowded = "as the fast memory has room for only so much of a job"
+    terms = (
+        ("critical path", path),
+        (traffic_name(target), evaluate(needs, main_only(needs))),
+        ("work and traffic", evaluate(needs, needs.multipliers)),
+        (f"traffic of {target.main.name}, {of_crowded}", -(-least // _FINE)),
     )
-    value, limit = max(bounds, key=lambda bound: bound[0])
-    terms = tuple((text, picoseconds) for picoseconds, text in bounds)
-    return MakespanBound(value, limit, needs.main_bytes + crowded_bytes, terms)
+    return MakespanBound(needs.main_bytes + crowded_bytes, terms)
 
 
 def divisible_bound(needs: Needs, traffic: str) -> MakespanBound:
@@ -75,15 +69,13 @@ def divisible_bound(needs: Needs, traffic: str) -> MakespanBound:
     There is no critical path, and no tensor is too large for the fast memory: see
     :mod:`loadmaster.planning.cutting.network_bounds`. O(jobs x cores) time and memory.
     """
-    program = evaluate(needs, needs.multipliers)
-    terms = [
+    # Of equal bounds the first, simplest argument is named.
+    terms = (
         (traffic, evaluate(needs, main_only(needs))),
         ("arithmetic over all cores", evaluate(needs, needs.without_links.multipliers)),
-        ("work and traffic, for all cuts", program),
-    ]
-    # Of equal bounds the first, simplest argument is named.
-    limit, value = max(terms, key=lambda term: term[1])
-    return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
+        ("work and traffic, for all cuts", evaluate(needs, needs.multipliers)),
+    )
+    return MakespanBound(needs.main_bytes, terms)
 
 
 def _facts(tensors: Sequence[TensorInstance]) -> tuple[Mask, Mask, Ints]:
@@ -515,14 +507,7 @@ def goal_bounds(
             alone = max(alone - released, part(first, int(goal.first[mine[1]])).picoseconds)
             rest = part(int(goal.first[mine[-1]]), last, weights_are_there=True)
             limit = f"release of the last mini-batch of {info.name}"
-            least = released + rest.picoseconds
-            terms = (*whole.terms, (limit, least))
-            later = least > whole.picoseconds
-            whole = (
-                MakespanBound(least, limit, whole.main_bytes, terms)
-                if later
-                else replace(whole, terms=terms)
-            )
+            whole = whole.beside(limit, released + rest.picoseconds)
         latency[info.name] = alone
     in_parts = bound_of is not makespan_bound
     return Bounds(

@@ -3,7 +3,7 @@ tensors are indices into the workload."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
@@ -98,16 +98,28 @@ class Timeline:
 
 @dataclass(frozen=True)
 class MakespanBound:
-    """A lower bound of the makespan in picoseconds, the argument (``limit``) that it comes from,
-    and the bytes that must cross the main memory's link.
+    """A lower bound of the makespan, and the bytes that must cross the main memory's link.
 
-    ``terms`` are all bounds of which this is the largest, with the argument of each.
+    ``terms`` are bounds in picoseconds, each with the argument that it comes from: the largest
+    holds, of equal ones the first.
     """
 
-    picoseconds: int
-    limit: str
     main_bytes: int
-    terms: tuple[tuple[str, int], ...] = ()
+    terms: tuple[tuple[str, int], ...]
+
+    @property
+    def limit(self) -> str:
+        """The argument that the largest bound comes from."""
+        return max(self.terms, key=lambda term: term[1])[0]
+
+    @property
+    def picoseconds(self) -> int:
+        """The largest bound."""
+        return max(picoseconds for _, picoseconds in self.terms)
+
+    def beside(self, limit: str, picoseconds: int) -> MakespanBound:
+        """Return the largest of these bounds and another."""
+        return replace(self, terms=(*self.terms, (limit, picoseconds)))
 
 
 @dataclass(frozen=True)

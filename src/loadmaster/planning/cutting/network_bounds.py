@@ -145,13 +145,7 @@ def network_bounds(
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
         chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
-        limit = "longest chain of operators, each shared by all cores"
-        terms = (*bound.terms, (limit, chain))
-        return (
-            replace(bound, terms=terms)
-            if chain <= bound.picoseconds
-            else MakespanBound(chain, limit, bound.main_bytes, terms)
-        )
+        return bound.beside("longest chain of operators, each shared by all cores", chain)
 
     return goal_bounds(workload, table, target, rates, goal_for(workload), bound_of)
 
