@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows, grouped_sums
+from loadmaster.core.arrays import Floats, Ints, Mask, column_of, distinct_rows, grouped_sums
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.task_graph import upward_rank
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
@@ -81,9 +82,9 @@ def divisible_bound(needs: Needs, traffic: str) -> MakespanBound:
 def _facts(tensors: Sequence[TensorInstance]) -> tuple[Mask, Mask, Ints]:
     """Which tensors are activations, which are outputs, and their bytes."""
     return (
-        np.array([tensor.kind == "activation" for tensor in tensors]),
-        np.array([tensor.is_output for tensor in tensors]),
-        np.array([tensor.bytes for tensor in tensors], dtype=np.int64),
+        column_of(tensors, "kind", np.str_) == "activation",
+        column_of(tensors, "is_output", np.bool_),
+        column_of(tensors, "bytes", np.int64),
     )
 
 
@@ -99,7 +100,7 @@ def divisible_needs(
     t, write = table.operand_tensor, table.operand_write
     activation, output, sizes = _facts(tensors)
     inbound = inbound_bytes(tensors, table)
-    again = np.where(activation, 0.0, 1.0) if every_read else _read_again(tensors, table, inbound)
+    again = np.where(activation, 0.0, 1.0 if every_read else _read_again(table, inbound))
     share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
     link = [_link_time(table, memory, share) for memory in target.memories]
     outbound = int(sizes[activation & output].sum())
@@ -130,23 +131,17 @@ def traffic_name(target: Target) -> str:
     return f"{what} {target.main.name}"
 
 
-def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Ints) -> Floats:
-    """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0
-    for activations.
+def _read_again(table: JobTable, inbound: Ints) -> Floats:
+    """Share of the reads of every weight and input, shape (tensors,), that may use either link.
 
     Of the ``R`` bytes that jobs read of a tensor, ``I`` must come in over the main link. If ``S``
     bytes are streamed over the main link, the others are read over the fast link after at least ``I
     - S`` were copied over the main one. So ``I`` bytes cross the main link, and ``R - I`` more
     cross either link.
     """
-    given = np.array([tensor.kind != "activation" for tensor in tensors])
-    reads, read = ~table.operand_write, np.zeros(len(tensors))
-    np.add.at(read, table.operand_tensor[reads], table.moved[reads].min(axis=1).astype(np.float64))
-    return np.where(
-        given & (read > 0),
-        np.maximum(0.0, 1.0 - inbound / np.maximum(read, 1.0)) * (1 - 1e-12),
-        0.0,
-    )
+    read = _read(table, table.moved.min(axis=1), len(inbound))
+    again = np.maximum(0.0, 1.0 - inbound / np.maximum(read, 1)) * (1 - 1e-12)
+    return np.where(read > 0, again, 0.0)
 
 
 def inbound_bytes(
@@ -154,22 +149,23 @@ def inbound_bytes(
 ) -> Ints:
     """Bytes of every weight and input that ``jobs`` (by default all) must bring in over the main
     link, shape (tensors,); 0 for activations."""
-    rows = ~table.operand_write if jobs is None else ~table.operand_write & jobs[table.operand_job]
-    sizes, read = _given_and_read(tensors, table, rows, table.moved.min(axis=1))
-    return np.minimum(sizes, read)
+    least = table.moved.min(axis=1)
+    if jobs is not None:
+        least = least * jobs[table.operand_job]
+    return np.minimum(_given(tensors), _read(table, least, len(tensors)))
 
 
-def _given_and_read(
-    tensors: Sequence[TensorInstance], table: JobTable, rows: Mask, bytes: Ints
-) -> tuple[Ints, Ints]:
-    """Sizes of weights and inputs (0 for activations), and for every tensor the sum of ``bytes``
-    over the operands in ``rows``."""
-    sizes = np.array(
-        [0 if tensor.kind == "activation" else tensor.bytes for tensor in tensors], dtype=np.int64
-    )
-    read = np.zeros(len(tensors), dtype=np.int64)
-    np.add.at(read, table.operand_tensor[rows], bytes[rows])
-    return sizes, read
+def _given(tensors: Sequence[TensorInstance]) -> Ints:
+    """Sizes of weights and inputs; 0 for activations."""
+    activation, _, sizes = _facts(tensors)
+    return np.where(activation, 0, sizes)
+
+
+def _read(table: JobTable, bytes: Ints, tensors: int) -> Ints:
+    """Sum of the ``bytes`` of operands that are read, by tensor."""
+    reads, read = ~table.operand_write, np.zeros(tensors, dtype=np.int64)
+    np.add.at(read, table.operand_tensor[reads], bytes[reads])
+    return read
 
 
 @dataclass(frozen=True)
@@ -193,22 +189,12 @@ class Needs:
     def distinct(self) -> tuple[Needs, Ints]:
         """The distinct rows and how often each occurs, as mini-batches repeat them. O(rows log rows
         x columns)."""
-        links = [link.reshape(len(link), -1) for link in self.link]
-        rows, _, count = distinct_rows(np.concatenate([self.core, self.forced, *links], axis=1))
-        core, forced, *link = np.split(
-            rows,
-            np.cumsum([part.shape[1] for part in (self.core, self.forced, *links)])[:-1],
-            axis=1,
-        )
-        return (
-            replace(
-                self,
-                core=core,
-                forced=forced,
-                link=[part.reshape(len(part), -1, 2) for part in link],
-            ),
-            count,
-        )
+        parts = [self.core, self.forced, *(link.reshape(len(link), -1) for link in self.link)]
+        rows, _, count = distinct_rows(np.concatenate(parts, axis=1))
+        until = np.cumsum([part.shape[1] for part in parts])
+        core, forced, *links = np.split(rows, until[:-1], axis=1)
+        link = [part.reshape(len(part), -1, 2) for part in links]
+        return replace(self, core=core, forced=forced, link=link), count
 
     @cached_property
     def multipliers(self) -> list[int]:
@@ -262,7 +248,7 @@ def _needs(
     compulsory = _compulsory_inbound(jobs, tensors, table, target.main.in_place)
     share = free.astype(np.float64)
     if target.main.in_place:
-        share += _read_again(tensors, table, compulsory)[t] * ~write
+        share += np.where(activation, 0.0, _read_again(table, compulsory))[t] * ~write
     link = [_link_time(table, memory, share) for memory in target.memories]
     forced = _link_time(table, target.main, (accesses & ~free).astype(np.float64)).sum(axis=2)
     inbound = int(compulsory.sum())
@@ -296,47 +282,35 @@ def _excess_traffic(
     """
     if not target.room or not target.main.in_place:
         return 0, 0
-    costs: dict[int, dict[int, tuple[int, float, int]]] = {}
+    # By job and tensor, seconds and bytes over the main link.
+    costs: dict[int, dict[int, Floats]] = defaultdict(lambda: defaultdict(partial(np.zeros, 2)))
+    columns = (table.operand_job, table.operand_tensor, table.operand_write)
     least = table.moved.min(axis=1).tolist()
-    columns = (
-        table.operand_job.tolist(),
-        table.operand_tensor.tolist(),
-        table.operand_write.tolist(),
-        least,
-    )
-    for job, t, write, moved in zip(*columns, strict=True):
+    for job, t, write, moved in zip(*(each.tolist() for each in columns), least, strict=True):
         tensor = tensors[t]
         if (
-            tensor.kind != "activation"
-            or tensor.bytes > target.room
-            or (write and tensor.is_output)
+            tensor.kind == "activation"
+            and tensor.bytes <= target.room
+            and not (write and tensor.is_output)
         ):
-            continue
-        seconds = target.main.link_seconds(0 if write else moved, moved if write else 0)
-        size, before, bytes_before = costs.setdefault(job, {}).get(t, (tensor.bytes, 0.0, 0))
-        costs[job][t] = (size, before + seconds, bytes_before + moved)
+            seconds = target.main.link_seconds(0 if write else moved, moved if write else 0)
+            costs[job][t] += seconds, moved
     time = size_moved = 0
     for own in costs.values():
-        excess = sum(size for size, _, _ in own.values()) - target.room
+        sizes = [tensors[t].bytes for t in own]
+        excess = sum(sizes) - target.room
         if excess > 0:
-            time += int(
-                _fine(
-                    np.array(
-                        _cheapest_cover(
-                            excess, [(size, seconds) for size, seconds, _ in own.values()]
-                        )
-                    )
-                )
-            )
-            size_moved += int(
-                _cheapest_cover(excess, [(size, float(moved)) for size, _, moved in own.values()])
-            )
+            ways = zip(*own.values(), strict=True)
+            seconds, moved = (_cheapest_cover(excess, sizes, way) for way in ways)
+            time += int(_fine(np.array(seconds)))
+            size_moved += int(moved)
     return time, size_moved
 
 
-def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
-    """Least cost of a subset of (size, cost) items with a total size of at least ``excess``; for
-    many items the fractional relaxation."""
+def _cheapest_cover(excess: int, sizes: Sequence[int], costs: Iterable[float]) -> float:
+    """Least cost of a subset of items with a total size of at least ``excess``; for many items the
+    fractional relaxation."""
+    items = list(zip(sizes, costs, strict=True))
     if len(items) <= _MOST_ENUMERATED:
         chosen = itertools.chain.from_iterable(
             itertools.combinations(items, n) for n in range(1, len(items) + 1)
@@ -385,7 +359,7 @@ def _compulsory_inbound(
     A job with strides may move fewer bytes than its operands hold.
     """
     least = np.minimum(operand_bytes(jobs), table.moved.min(axis=1))
-    sizes, read = _given_and_read(tensors, table, ~table.operand_write, least)
+    sizes, read = _given(tensors), _read(table, least, len(tensors))
     return np.minimum(sizes, read) if in_place else np.asarray(sizes * (read > 0))
 
 
@@ -535,9 +509,8 @@ def energy_bound(
     and tensors may be cut: each part is streamed or copied by itself, however large the tensor is.
     """
     room = target.room
-    size = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
-    given = np.array([tensor.producer < 0 for tensor in tensors], dtype=np.bool_)
-    output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
+    _, output, size = _facts(tensors)
+    given = column_of(tensors, "producer", np.int64) < 0
     least = min(rates.memories) if room else rates.memories[0]
     extra = rates.memories[0] - least
     t, write = table.operand_tensor, table.operand_write
@@ -564,17 +537,16 @@ def energy_bound(
     copied = sum(rates.memories)
     if in_parts:
         # A byte is streamed to each reader, or copied once for all readers, who share its cost.
-        shared = np.minimum(once, moved)[reads].astype(object) * copied // readers[of]
-        least_read = np.minimum(streamed, shared) if target.main.in_place and room else streamed
-        least_read = least_read if target.main.in_place else shared
-        total += int(least_read[given[of]].sum())
+        fetched = np.minimum(once, moved)[reads].astype(object) * copied // readers[of]
+        fits, counts = np.array(room > 0), given[of]
     else:
-        by_tensor = np.zeros(len(tensors), dtype=object)
-        np.add.at(by_tensor, of, streamed)
-        copy = size.astype(object) * copied
-        least_read = np.where(size <= room, np.minimum(by_tensor, copy), by_tensor)
-        least_read = least_read if target.main.in_place else copy
-        total += int(least_read[given & (readers > 0)].sum())
+        by_read, streamed = streamed, np.zeros(len(tensors), dtype=object)
+        np.add.at(streamed, of, by_read)
+        fetched = size.astype(object) * copied
+        fits, counts = size <= room, given & (readers > 0)
+    if target.main.in_place:
+        fetched = np.where(fits, np.minimum(streamed, fetched), streamed)
+    total += int(fetched[counts].sum())
     if not target.main.in_place:
         total += int(size[output & ~given].sum()) * copied
     return total

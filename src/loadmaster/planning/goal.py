@@ -85,12 +85,9 @@ def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -
 def _least(workload: Workload) -> int:
     """Bytes of main memory that every plan takes: weights and inputs at the start, weights and
     outputs at the end."""
-    sizes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
-    given = np.array([tensor.producer < 0 for tensor in workload.tensors], dtype=np.bool_)
-    kept = np.array(
-        [tensor.is_output or tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
-    )
-    return int(max(sizes[given].sum(), sizes[kept].sum()))
+    given = sum(tensor.bytes for tensor in workload.tensors if tensor.producer < 0)
+    stay = (each for each in workload.tensors if each.is_output or each.kind == "weight")
+    return max(given, sum(tensor.bytes for tensor in stay))
 
 
 def _advice(main: Memory) -> str:

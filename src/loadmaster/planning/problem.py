@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, edges_of
+from loadmaster.core.arrays import Floats, Ints, column_of, edges_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
@@ -153,7 +153,7 @@ class PlanProblem:
     ) -> Timeline:
         """Simulate with every task as early as possible; ``after`` lists, by task, the tasks it
         waits for besides the producers of its operands."""
-        copied = np.array([copy.tensor for copy in placement.copies], dtype=np.int64)
+        copied = column_of(placement.copies, "tensor", np.int64)
         there = self.goal.released_tensors(self.workload)[copied]
         release = np.concatenate([self.goal.job_release, there])
         return replay(

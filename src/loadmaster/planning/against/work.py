@@ -341,7 +341,7 @@ def _whole_steps(group: OperatorGroup, axis: int, first: int, last: int) -> bool
 
 def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
     """The nest of a part of its result."""
-    bounds = {"batch": nest.batch, _GROUPS: nest.groups, "y": nest.y, "x": nest.x, "k": nest.k}
+    bounds = {name: getattr(nest, name) for name in ("batch", _GROUPS, "y", "x", "k")}
     for loop, extent, (first, last) in zip(nest.loops, shape, ranges, strict=True):
         if last - first < extent:
             name = (
@@ -352,11 +352,4 @@ def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
                 else "k"
             )
             bounds[name] = bounds[name] * last // extent - bounds[name] * first // extent
-    return replace(
-        nest,
-        batch=bounds["batch"],
-        groups=bounds[_GROUPS],
-        y=bounds["y"],
-        x=bounds["x"],
-        k=bounds["k"],
-    )
+    return replace(nest, **bounds)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, column_of, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
@@ -309,11 +309,8 @@ def way_costs(view: AxisView, target: Target) -> list[WayCosts]:
     ]
     work = piece_workload(network.graph, pieces)
     table = job_table(work, target)
-    start_up = np.array([core.start_up for core in target.cores])
-    seconds = np.maximum(table.compute - start_up, 1e-12)
-    moved = np.bincount(
-        table.operand_job, weights=table.moved.min(axis=1), minlength=len(work.jobs)
-    )
+    seconds = np.maximum(table.compute - column_of(target.cores, "start_up"), 1e-12)
+    moved = grouped_sums(table.operand_job, table.moved.min(axis=1), len(work.jobs))
     smallest = min(range(len(target.cores)), key=lambda c: target.cores[c].buffer or np.inf)
     crossed = table.moved[:, smallest] / np.maximum(operand_bytes(work.jobs), 1)
     storage = [tensor.name for tensor in work.tensors]

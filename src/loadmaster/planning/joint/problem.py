@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask, column_of
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
@@ -122,13 +122,11 @@ class JointProblem:
         job_times(table, target, every)
         self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
         self.width = _widths(workload, table, target)
-        self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
-        self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
+        self._bytes = column_of(workload.tensors, "bytes", np.int64)
+        self._output = column_of(workload.tensors, "is_output", np.bool_)
         self._padded = problem.padded
-        self._producer = np.array([tensor.producer for tensor in workload.tensors], dtype=np.int64)
-        self._stays = self._output | np.array(
-            [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
-        )
+        self._producer: Ints = column_of(workload.tensors, "producer", np.int64)
+        self._stays = self._output | (column_of(workload.tensors, "kind", np.str_) == "weight")
         (main, fast), rates = self.memories, self.energy.rates.memories
         # The ratio of the memories' powers at full bandwidth: with these prices, stays are chosen
         # by the energy that they save.
@@ -162,8 +160,8 @@ class JointProblem:
             energy_penalty=_energy_penalty(table, self.energy),
             width=self.width,
             urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
-            read=np.array([memory.read_bandwidth for memory in self.memories]),
-            write=np.array([memory.write_bandwidth for memory in self.memories]),
+            read=column_of(self.memories, "read_bandwidth"),
+            write=column_of(self.memories, "write_bandwidth"),
             engine=np.array(copy.overlapping if copy else [0.0] * len(self.memories)),
             capacity=self.capacity,
             in_place=self.target.main.in_place,
