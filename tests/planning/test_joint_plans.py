@@ -15,9 +15,9 @@ from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.planning import packing
-from loadmaster.planning.joint.problem import JointOptions
+from loadmaster.planning.joint.problem import Chain, JointOptions
 from loadmaster.planning.joint.search import JointSearch, StreamTensors
-from loadmaster.planning.joint.state import Chain, State, best_blocks, order_of
+from loadmaster.planning.joint.state import State, best_blocks, order_of
 from loadmaster.planning.packing import pack
 
 

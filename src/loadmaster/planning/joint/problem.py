@@ -4,7 +4,7 @@ decisions."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -103,6 +103,32 @@ class Evaluation:
         return self.score
 
 
+@dataclass(frozen=True)
+class Chain:
+    """A network's jobs as a grid, ``jobs[b, s]`` being step ``s`` of mini-batch ``b``, and the
+    memory that the steps need.
+
+    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's
+    activations are alive during step ``s``; ``passed[s]`` bytes of them are alive between steps ``s
+    - 1`` and ``s``.
+    """
+
+    jobs: Ints
+    weights: Ints
+    live: Ints
+    passed: Ints
+
+    @property
+    def mini_batches(self) -> int:
+        """Instances of the network."""
+        return int(self.jobs.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Jobs of one instance."""
+        return int(self.jobs.shape[1])
+
+
 class JointProblem:
     """Evaluates orders of the jobs of a workload on a machine; checked and handed to native code
     once.
@@ -193,6 +219,17 @@ class JointProblem:
             int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum())
         )
         return bool(inbound < max(arithmetic, near))
+
+    @cached_property
+    def chains(self) -> list[Chain]:
+        """The grids of all networks, in the workload's order."""
+        jobs, networks = self.workload.jobs, self.workload.networks
+        counts = Counter(job.network for job in jobs)
+        until = np.cumsum([counts[info.name] for info in networks])
+        return [
+            _chain(self.workload, own.reshape(info.mini_batches, -1))
+            for info, own in zip(networks, np.split(np.arange(len(jobs)), until[:-1]), strict=True)
+        ]
 
     def after_sources(self, keys: Floats) -> Floats:
         """Raise the key of every job to those of its predecessors, so that sorting by key is a
@@ -324,10 +361,9 @@ class JointProblem:
 
     def _users(
         self, run: _native.JointEvaluation
-    ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    ) -> tuple[dict[int, dict[int, None]], dict[int, dict[int, None]]]:
         """Tasks that read each stay, and jobs that read each tensor from main memory."""
-        users: dict[int, dict[int, None]] = defaultdict(dict)
-        streams: dict[int, dict[int, None]] = defaultdict(dict)
+        users, streams = (defaultdict[int, dict[int, None]](dict) for _ in range(2))
         columns = (
             self.table.operand_job,
             self.table.operand_tensor,
@@ -339,17 +375,14 @@ class JointProblem:
                 (users[stay] if stay >= 0 else streams[tensor])[job] = None
         for number in self._copies_to_main(run).tolist():
             users[int(run.copies[number])][len(self.workload.jobs) + number] = None
-        return (
-            defaultdict(list, {s: list(own) for s, own in users.items()}),
-            defaultdict(list, {t: list(own) for t, own in streams.items()}),
-        )
+        return users, streams
 
     def _copy(
         self,
         stay: int,
         out: int,
         run: _native.JointEvaluation,
-        users: dict[int, list[int]],
+        users: dict[int, dict[int, None]],
         writer: Sequence[int],
     ) -> MemoryCopy:
         """Return the copy that fetches a stay, or the one (``out``) that writes it to main memory.
@@ -368,6 +401,29 @@ class JointProblem:
             tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
             tuple(users[stay]),
         )
+
+
+def _chain(workload: Workload, jobs: Ints) -> Chain:
+    """Return the chain of a network's jobs, with the bytes of each step: weights last used there,
+    live activations, and activations that pass it."""
+    index, steps = workload.tensor_index, jobs.shape[1]
+    weights, live, passed = (np.zeros(steps + 1, dtype=np.int64) for _ in range(3))
+    last_use: dict[int, int] = {}
+    for step in range(steps):
+        for operand in workload.jobs[jobs[0, step]].reads:
+            last_use[index[operand.tensor]] = step
+    for step in range(steps):
+        job = workload.jobs[jobs[0, step]]
+        for operand in job.reads:
+            tensor = workload.tensors[index[operand.tensor]]
+            if tensor.kind == "weight" and last_use[index[operand.tensor]] == step:
+                weights[step] += tensor.bytes
+        for operand in job.writes:
+            end = last_use.get(index[operand.tensor], step)
+            size = workload.tensors[index[operand.tensor]].bytes
+            live[step : end + 1] += size
+            passed[step + 1 : end + 1] += size
+    return Chain(jobs, weights[:steps], live[:steps], passed[:steps])
 
 
 def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:

@@ -25,15 +25,13 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.problem import Chain, Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.state import (
     LAGS,
     SHARES,
     Block,
-    Chain,
     State,
     best_blocks,
-    chains,
     given_states,
     order_by,
     policy_values,
@@ -93,14 +91,14 @@ class ChangeBlocks(SearchMove):
     """Split a block, join two, move an end, or change the number of mini-batches in a group; or
     change the lag. Blocks make no difference for a network with one mini-batch."""
 
-    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
-        self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
-        self._chains = chains
+    def __init__(self, problem: JointProblem) -> None:
+        self._chains = problem.chains
+        self._able = [n for n, chain in enumerate(self._chains) if chain.mini_batches > 1]
         self.useful = bool(self._able)
         self.changes = tuple(
             partial(_with_blocks, n, blocks)
             for n in self._able
-            for blocks in _blocks_to_try(chains[n], problem.capacity)
+            for blocks in _blocks_to_try(self._chains[n], problem.capacity)
         )
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
@@ -115,20 +113,21 @@ class ChangeBlocks(SearchMove):
 class ChangeNetwork(SearchMove):
     """Let a network begin sooner or later, or progress faster or slower."""
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
-        self.useful = len(chains) > 1
+    def __init__(self, problem: JointProblem) -> None:
+        networks = len(problem.chains)
+        self.useful = networks > 1
         steps = [(later, 1.0) for later in (-0.5, -0.2, 0.2, 0.5)]
         steps += [(0.0, slower) for slower in (0.5, 0.75, 1.33, 2.0)]
         self.changes = tuple(
-            partial(_with_network, n, *step) for n in range(len(chains)) for step in steps
+            partial(_with_network, n, *step) for n in range(networks) for step in steps
         )
 
 
 class ShiftJobs(SearchMove):
     """Shift a range of steps of one mini-batch to earlier or later positions."""
 
-    def __init__(self, problem: JointProblem, chains: list[Chain]) -> None:
-        self._jobs, self._chains = len(problem.width), chains
+    def __init__(self, problem: JointProblem) -> None:
+        self._jobs, self._chains = len(problem.width), problem.chains
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Add one random number to the keys of a random range of steps."""
@@ -171,16 +170,10 @@ class StreamTensors(SearchMove):
         return replace(state, policy=replace(state.policy, streamed_tensors=streamed))
 
 
-def moves(problem: JointProblem, chains: list[Chain]) -> list[SearchMove]:
+def moves(problem: JointProblem) -> list[SearchMove]:
     """The moves that can change a state of this problem."""
-    every: Sequence[SearchMove] = (
-        ChangePolicy(problem),
-        ChangePrice(problem),
-        ChangeBlocks(problem, chains),
-        ChangeNetwork(chains),
-        ShiftJobs(problem, chains),
-        StreamTensors(problem),
-    )
+    kinds = ChangePolicy, ChangePrice, ChangeBlocks, ChangeNetwork, ShiftJobs, StreamTensors
+    every: list[SearchMove] = [kind(problem) for kind in kinds]
     return [move for move in every if move.useful]
 
 
@@ -272,8 +265,7 @@ class JointSearch:
         self.interrupted = False
         self._problem, self._late, self._progress = problem, late, progress
         self._samples = max(1, samples)
-        self._chains = chains(problem.workload)
-        self._given = list(given_states(problem, self._chains, given))
+        self._given = list(given_states(problem, given))
         self._best: tuple[Evaluation, Ints, State] | None = None
         self._base: tuple[Score, State, Ints] | None = None
         self._done = 0
@@ -314,10 +306,10 @@ class JointSearch:
             self._offer(state, is_given=True)
             yield
         given = self._best
-        for state in starts(self._problem, self._chains):
+        for state in starts(self._problem):
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
-        options = moves(self._problem, self._chains)
+        options = moves(self._problem)
         changes = listed(options)
         generator.shuffle(changes)
         for change in changes:
@@ -334,11 +326,7 @@ class JointSearch:
         """Evaluate a state, and keep it as the base of further changes if it is no worse. A given
         state is no base: changes of blocks do not suit its order."""
         base = self._base
-        order = (
-            base[2]
-            if base and state.orders_as(base[1])
-            else order_by(state, self._problem, self._chains)
-        )
+        order = base[2] if base and state.orders_as(base[1]) else order_by(state, self._problem)
         policy = replace(state.policy, filled_fraction=self._filled)
         score, made = self._problem.score(order, policy)
         self._done += 1

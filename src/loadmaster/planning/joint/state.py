@@ -16,34 +16,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.goal import Goal
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.workloads.job import Workload
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A network's jobs as a grid, ``jobs[b, s]`` being step ``s`` of mini-batch ``b``, and the
-    memory that the steps need.
-
-    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's
-    activations are alive during step ``s``; ``passed[s]`` bytes of them are alive between steps ``s
-    - 1`` and ``s``.
-    """
-
-    jobs: Ints
-    weights: Ints
-    live: Ints
-    passed: Ints
-
-    @property
-    def mini_batches(self) -> int:
-        """Instances of the network."""
-        return int(self.jobs.shape[0])
-
-    @property
-    def steps(self) -> int:
-        """Jobs of one instance."""
-        return int(self.jobs.shape[1])
+from loadmaster.planning.joint.problem import Chain, JointOptions, JointProblem
 
 
 @dataclass(frozen=True)
@@ -53,43 +26,6 @@ class Block:
 
     end: int
     group: int
-
-
-def chains(workload: Workload) -> list[Chain]:
-    """The grids of all networks of a workload, in its order."""
-    index = workload.tensor_index
-    found, first = [], 0
-    for network in workload.networks:
-        last = first
-        while last < len(workload.jobs) and workload.jobs[last].network == network.name:
-            last += 1
-        jobs = np.arange(first, last, dtype=np.int64).reshape(network.mini_batches, -1)
-        found.append(_chain(workload, index, jobs))
-        first = last
-    return found
-
-
-def _chain(workload: Workload, index: dict[str, int], jobs: Ints) -> Chain:
-    """Return the chain of a network's jobs, with the bytes of each step: weights last used there,
-    live activations, and activations that pass it."""
-    steps = jobs.shape[1]
-    weights, live, passed = (np.zeros(steps + 1, dtype=np.int64) for _ in range(3))
-    last_use: dict[int, int] = {}
-    for step in range(steps):
-        for operand in workload.jobs[jobs[0, step]].reads:
-            last_use[index[operand.tensor]] = step
-    for step in range(steps):
-        job = workload.jobs[jobs[0, step]]
-        for operand in job.reads:
-            tensor = workload.tensors[index[operand.tensor]]
-            if tensor.kind == "weight" and last_use[index[operand.tensor]] == step:
-                weights[step] += tensor.bytes
-        for operand in job.writes:
-            end = last_use.get(index[operand.tensor], step)
-            size = workload.tensors[index[operand.tensor]].bytes
-            live[step : end + 1] += size
-            passed[step + 1 : end + 1] += size
-    return Chain(jobs, weights[:steps], live[:steps], passed[:steps])
 
 
 def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
@@ -263,12 +199,12 @@ class State:
         return all(getattr(self, name) is getattr(other, name) for name in names)
 
 
-def keys_of(state: State, problem: JointProblem, chains: Sequence[Chain]) -> Floats:
+def keys_of(state: State, problem: JointProblem) -> Floats:
     """The keys of all jobs without ``shift``."""
     width = problem.width
     keys = np.zeros(len(width))
     for chain, blocks, begin, pace in zip(
-        chains, state.blocks, state.begin, state.pace, strict=True
+        problem.chains, state.blocks, state.begin, state.pace, strict=True
     ):
         order = order_of(chain, blocks)
         elapsed = np.cumsum(width[order])
@@ -277,10 +213,10 @@ def keys_of(state: State, problem: JointProblem, chains: Sequence[Chain]) -> Flo
     return keys
 
 
-def order_by(state: State, problem: JointProblem, chains: Sequence[Chain]) -> Ints:
+def order_by(state: State, problem: JointProblem) -> Ints:
     """All jobs in the order of their keys, each after those that it depends on. O(jobs log jobs +
     dependencies)."""
-    keys = keys_of(state, problem, chains)
+    keys = keys_of(state, problem)
     if state.shift is not None:
         keys = problem.after_sources(keys + state.shift)
     return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
@@ -316,49 +252,48 @@ SHARES = (0.8, 0.5, 0.3)
 """Shares of the fast memory for which blocks are chosen."""
 
 
-def given_states(
-    problem: JointProblem, chains: Sequence[Chain], given: Sequence[Ints]
-) -> Iterator[State]:
+def given_states(problem: JointProblem, given: Sequence[Ints]) -> Iterator[State]:
     """Yield a state for every given order and first policy, with the order encoded in
     ``shift``, relative to whole networks side by side."""
-    plain = _plain(chains)
+    plain = _plain(problem)
     for order in given:
         keys = np.empty(len(order))
         keys[order] = np.arange(len(order)) / len(order)
-        shift = keys - keys_of(plain, problem, chains)
+        shift = keys - keys_of(plain, problem)
         for policy in first_policies(problem):
             yield replace(plain, policy=policy, shift=shift)
 
 
-def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
+def starts(problem: JointProblem) -> Iterator[State]:
     """Yield the starts: orders by release and deadline, or mini-batches at a lag; then blocks for
     shares of the fast memory, with networks side by side and one after another."""
-    plain = _plain(chains)
+    plain = _plain(problem)
     if problem.goal.is_timed:
-        yield from _timed(problem, chains, plain)
-    elif len(chains) == 1 and chains[0].mini_batches > 1:
+        yield from _timed(problem, plain)
+    elif len(problem.chains) == 1 and problem.chains[0].mini_batches > 1:
         yield from (replace(plain, lag=lag) for lag in LAGS)
-    yield from _in_blocks(problem, chains, plain)
+    yield from _in_blocks(problem, plain)
 
 
-def _plain(chains: Sequence[Chain]) -> State:
+def _plain(problem: JointProblem) -> State:
     """A state with one block for all mini-batches of a network, and networks side by side."""
+    chains = problem.chains
     whole = tuple((Block(chain.steps, chain.mini_batches),) for chain in chains)
     return State(whole, (0.0,) * len(chains), (1.0,) * len(chains), JointOptions())
 
 
-def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
+def _in_blocks(problem: JointProblem, plain: State) -> Iterator[State]:
     """Yield states with the best blocks for shares of the fast memory."""
-    urgency = problem.goal.urgency[[chain.jobs[0, 0] for chain in chains]]
+    urgency = problem.goal.urgency[[chain.jobs[0, 0] for chain in problem.chains]]
     in_turn = tuple(np.argsort(np.argsort(-urgency)).tolist())
     for begin, share in itertools.product(dict.fromkeys((plain.begin, in_turn)), SHARES):
         room = int(problem.capacity * share)
-        room //= len(chains) if begin == plain.begin else 1
-        blocks = tuple(best_blocks(chain, room) for chain in chains)
+        room //= len(problem.chains) if begin == plain.begin else 1
+        blocks = tuple(best_blocks(chain, room) for chain in problem.chains)
         yield replace(plain, blocks=blocks, begin=begin)
 
 
-def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
+def _timed(problem: JointProblem, plain: State) -> Iterator[State]:
     """Yield states ordered by release times and deadlines of mini-batches."""
     goal = problem.goal
     periodic = {name for name, period, _ in goal.timings() if period}
@@ -366,18 +301,17 @@ def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iter
         blocks = tuple(
             (Block(chain.steps, 1),)
             if info.name in periodic
-            else best_blocks(chain, int(problem.capacity * share) // len(chains))
-            for chain, info in zip(chains, problem.workload.networks, strict=True)
+            else best_blocks(chain, int(problem.capacity * share) // len(problem.chains))
+            for chain, info in zip(problem.chains, problem.workload.networks, strict=True)
         )
         state = replace(plain, blocks=blocks)
-        base = keys_of(state, problem, chains)
-        for keys in timed_keys(goal, *_work_before(problem, chains, blocks, periodic)):
+        base = keys_of(state, problem)
+        for keys in timed_keys(goal, *_work_before(problem, blocks, periodic)):
             yield replace(state, shift=keys - base)
 
 
 def _work_before(
     problem: JointProblem,
-    chains: Sequence[Chain],
     blocks: Sequence[tuple[Block, ...]],
     periodic: set[str],
 ) -> tuple[Floats, Floats]:
@@ -385,7 +319,7 @@ def _work_before(
     periodic, else within its network."""
     width = problem.width
     done, own = np.zeros(len(width)), np.zeros(len(width))
-    for chain, mine, info in zip(chains, blocks, problem.workload.networks, strict=True):
+    for chain, mine, info in zip(problem.chains, blocks, problem.workload.networks, strict=True):
         order = order_of(chain, mine)
         parts = np.split(order, chain.mini_batches) if info.name in periodic else [order]
         for part in parts:
