@@ -91,17 +91,20 @@ class AxisView:
             number.setdefault(access.tensor, len(number))
         outputs = {tensors[name].storage for name in graph.outputs}
         kinds = {TensorKind.WEIGHT: 1, TensorKind.INPUT: 2}
-        edges, edge = _Edges(), []
-        for axis in axes:
-            edge.append(
-                [
-                    -1
-                    if axis.is_weight(access.tensor) or axis.rows(reader) is None
-                    else edges.add(axis.edge(reader, access.tensor))
-                    for reader, own in enumerate(reads)
-                    for access in own
-                ]
-            )
+        # Operators that are alike share the arrays of their edges: each is handed over once.
+        edges = [
+            [
+                None
+                if axis.is_weight(access.tensor) or axis.rows(reader) is None
+                else axis.edge(reader, access.tensor)
+                for reader, own in enumerate(reads)
+                for access in own
+            ]
+            for axis in axes
+        ]
+        distinct = {id(edge): edge for own in edges for edge in own if edge is not None}
+        sizes = (len(begin) + len(end) for begin, end in distinct.values())
+        place = dict(zip(distinct, itertools.accumulate(sizes, initial=0), strict=False))
 
         def ints(values: Any) -> Ints:
             return np.array(values, dtype=np.int64)
@@ -119,13 +122,11 @@ class AxisView:
             bytes=ints([self.bytes_of(name) for name in number]),
             kind=ints([kinds.get(tensors[name].kind, 0) for name in number]),
             output=ints([name in outputs for name in number]),
-            extent=ints(
-                [[0 if a.rows(n) is None else a.extent(n) for n in operators] for a in axes]
-            ),
-            step=ints([[1 if a.rows(n) is None else a.step(n) for n in operators] for a in axes]),
+            extent=ints([[a.extent(n) for n in operators] for a in axes]),
+            step=ints([[a.step(n) for n in operators] for a in axes]),
             rows=ints([[a.rows_of(name) for name in number] for a in axes]),
-            edge=ints(edge),
-            edges=edges.all(),
+            edge=ints([[place.get(id(edge), -1) for edge in own] for own in edges]),
+            edges=np.concatenate([ints([]), *itertools.chain(*distinct.values())]),
         )
 
     def bytes_of(self, storage: str) -> int:
@@ -150,18 +151,14 @@ class AxisView:
         return axis if all(as_many) else None
 
     def extent(self, number: int) -> int:
-        """Rows of an operator's result; it must have some."""
+        """Rows of an operator's result; 0 if it cannot be cut along them."""
         form, axis = self.network.forms[number], self.rows(number)
-        assert form is not None
-        assert axis is not None
-        return form.shape[axis]
+        return 0 if form is None or axis is None else form.shape[axis]
 
     def step(self, number: int) -> int:
         """Number of rows of which every piece of an operator's result is a multiple."""
         form, axis = self.network.forms[number], self.rows(number)
-        assert form is not None
-        assert axis is not None
-        return form.step[axis]
+        return 1 if form is None or axis is None else form.step[axis]
 
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut
@@ -180,8 +177,7 @@ class AxisView:
     def ways(self, number: int) -> list[tuple[int, int]]:
         """(Bands, channel parts) into which an operator can be cut; 1 part where it cannot be cut
         along channels."""
-        most = 1 if self.rows(number) is None else self.extent(number)
-        able = sorted({min(count, most) for count in BANDS})
+        able = sorted({min(count, max(1, self.extent(number))) for count in BANDS})
         axis, form = self.channels(number), self.network.forms[number]
         parts = [
             count
@@ -214,11 +210,6 @@ class AxisView:
 
         Operators with equal shapes and windows share the arrays.
         """
-        if (reader, storage) not in self._edges:
-            self._edges[reader, storage] = self._alike_edge(reader, storage)
-        return self._edges[reader, storage]
-
-    def _alike_edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         form, axis = self.network.forms[reader], self.rows(reader)
         assert form is not None
         assert axis is not None
@@ -249,27 +240,6 @@ class AxisView:
         if len(shape) >= 4:
             return 3 if self.columns else 2
         return max(0, len(shape) - 2) if shape and not self.columns else None
-
-
-class _Edges:
-    """Concatenates the arrays of distinct edges."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {}
-        self._parts: list[Ints] = []
-        self._size = 0
-
-    def add(self, edge: tuple[Ints, Ints]) -> int:
-        """Add an edge; return the position where it begins."""
-        if id(edge) not in self._known:
-            self._known[id(edge)] = self._size
-            self._parts += edge
-            self._size += len(edge[0]) + len(edge[1])
-        return self._known[id(edge)]
-
-    def all(self) -> Ints:
-        """The concatenated arrays."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
 
 
 @dataclass(frozen=True)
