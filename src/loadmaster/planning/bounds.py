@@ -145,13 +145,11 @@ def _read_again(table: JobTable, inbound: Ints) -> Floats:
 
 
 def inbound_bytes(
-    tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None
+    tensors: Sequence[TensorInstance], table: JobTable, rows: Mask | None = None
 ) -> Ints:
-    """Bytes of every weight and input that ``jobs`` (by default all) must bring in over the main
-    link, shape (tensors,); 0 for activations."""
-    least = table.moved.min(axis=1)
-    if jobs is not None:
-        least = least * jobs[table.operand_job]
+    """Bytes of every weight and input that the operands in ``rows`` (by default all) must bring in
+    over the main link, shape (tensors,); 0 for activations."""
+    least = table.moved.min(axis=1) if rows is None else table.moved.min(axis=1) * rows
     return np.minimum(_given(tensors), _read(table, least, len(tensors)))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask, ranges
+from loadmaster.core.arrays import Floats, Ints, Mask, grouped_sums, ranges
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.energy import EnergyRates
@@ -29,7 +29,6 @@ from loadmaster.planning.cutting.precedence import (
     Demands,
     Precedence,
     chain_bound,
-    sums_by_operator,
 )
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
@@ -123,15 +122,15 @@ def network_bounds(
         mini_batches=mini_batches,
         cuts=[Cuts([WHOLE] * len(network.fused)) for network in networks],
     )
-    number = [n for each in networks for _ in range(mini_batches) for n in range(len(each.fused))]
     firsts = _Firsts.of(workload, networks, mini_batches)
     table = _least_table(workload, target, firsts)
-    turns = _Turns.of(workload, target, firsts, table)
-    operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
-    least = _least_pieces(workload, target, firsts, number, table)
-    precedence = {
-        info.name: Precedence.of(network)
-        for info, network in zip(workload.networks, networks, strict=True)
+    share, extra = _last_turns(target, firsts, table)
+    number = {job.name: n for n, job in enumerate(workload.jobs)}
+    ends = np.cumsum([len(network.fused) for network in networks])
+    least = np.split(_least_pieces(target, firsts, table), ends[:-1])
+    operators = {
+        info.name: (Precedence.of(network), own)
+        for info, network, own in zip(workload.networks, networks, least, strict=True)
         if len(network.fused) <= MOST_OPERATORS
     }
 
@@ -140,49 +139,38 @@ def network_bounds(
     ) -> MakespanBound:
         """Return the greater of the resource bound and the longest chain of operators, whatever the
         cuts."""
-        needs = turns.split(divisible_needs(tensors, table, target), jobs)
+        rows = [number[job.name] for job in jobs]
+        needs, every = (
+            divisible_needs(tensors, table, target, every_read=each).in_two(
+                share[rows], extra[rows]
+            )
+            for each in (False, True)
+        )
         bound = divisible_bound(needs, traffic_name(target))
-        every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
-        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
-        chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
+        chains = _Chains(jobs, tensors, table, target, needs, every)
+        chain = max((chains.longest(name, *own) for name, own in operators.items()), default=0)
         return bound.beside("longest chain of operators, each shared by all cores", chain)
 
     return goal_bounds(workload, table, target, rates, goal_for(workload), bound_of)
 
 
-@dataclass(frozen=True)
-class _Turns:
-    """Additional time of jobs whose last turns of the array are not full
-    (:func:`~loadmaster.cost.analytical.divisible.last_turns`)."""
-
-    number: dict[str, int]
-    share: Floats
-    extra: Floats
-
-    @staticmethod
-    def of(workload: Workload, target: Target, firsts: _Firsts, table: JobTable) -> _Turns:
-        """Compute the additional time of the jobs that can be cut; 0 for the others."""
-        share, extra = last_turns(
-            firsts.jobs, target, table.compute[firsts.rows], firsts.divides_sums
-        )
-        number = {job.name: j for j, job in enumerate(workload.jobs)}
-        divides = firsts.divides
-        return _Turns(
-            number,
-            np.where(divides, share, 1.0)[firsts.like],
-            np.where(divides[:, None], extra, 0.0)[firsts.like],
-        )
-
-    def split(self, needs: Needs, jobs: Sequence[Job]) -> Needs:
-        """Split the needs of some jobs into two rows each."""
-        rows = [self.number[job.name] for job in jobs]
-        return needs.in_two(self.share[rows], self.extra[rows])
+def _last_turns(target: Target, firsts: _Firsts, table: JobTable) -> tuple[Floats, Floats]:
+    """Of every job the share that fills its turns of the array, and the additional seconds of the
+    rest (:func:`~loadmaster.cost.analytical.divisible.last_turns`); 1 and 0 for jobs that cannot be
+    cut."""
+    seconds, divides = table.compute[firsts.rows], firsts.divides
+    share, extra = last_turns(firsts.jobs, target, seconds, firsts.divides_sums)
+    return (
+        np.where(divides, share, 1.0)[firsts.like],
+        np.where(divides[:, None], extra, 0.0)[firsts.like],
+    )
 
 
 @dataclass(frozen=True)
 class _Chains:
-    """Chain bounds of the networks of some jobs: all jobs, one network's, or one mini-batch's;
-    ``needs`` and ``every`` have two rows per job."""
+    """Chain bounds of the networks of some jobs: all jobs, one network's, or one mini-batch's; the
+    jobs of a mini-batch are its operators in order. ``needs`` and ``every`` have two rows per
+    job."""
 
     jobs: Sequence[Job]
     tensors: Sequence[TensorInstance]
@@ -190,33 +178,21 @@ class _Chains:
     target: Target
     needs: Needs
     every: Needs
-    operator: dict[str, int]
-    least: dict[str, Floats]
 
-    def _rows(self, network: str) -> Ints:
-        """Indices of the jobs of the first mini-batch of a network among these jobs."""
-        mine = [number for number, job in enumerate(self.jobs) if job.network == network]
-        batch = self.jobs[mine[0]].mini_batch if mine else 0
-        return np.array(
-            [number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64
-        )
-
-    def longest(self, network: str, precedence: Precedence) -> int:
-        """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no
-        jobs."""
-        rows = self._rows(network)
-        if not len(rows):
+    def longest(self, network: str, precedence: Precedence, least: Floats) -> int:
+        """Picoseconds of the longest chain of the first mini-batch of a network, from the ``least``
+        seconds of a piece of each operator; 0 if the network has no jobs."""
+        first = next((n for n, job in enumerate(self.jobs) if job.network == network), None)
+        if first is None:
             return 0
-        operator = [self.operator[self.jobs[number].name] for number in rows]
-        count = len(precedence.needs)
+        rows = slice(first, first + len(least))
         target, needs = self.target, self.needs
         # Three means of the resources: the main link; all links, with equal weight per byte; cores.
         links = [0] * len(target.cores) + [
             round(memory.read_bandwidth) for memory in target.memories
         ]
         weights = (main_only(needs), links, needs.without_links.multipliers)
-        means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
-        busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
+        busy = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
         prices = [
             [price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights
         ]
@@ -225,71 +201,48 @@ class _Chains:
         given = main - np.array(
             [min(price / rate for price, rate in zip(own, rates, strict=True)) for own in prices]
         )
-        least = self.least[network] * PICOSECONDS
-        inbound, outbound = self._traffic(rows, operator, count)
         return chain_bound(
             precedence,
             Demands(
-                busy,
+                np.stack(busy),
                 main,
                 given,
-                inbound,
-                outbound,
-                least,
+                *self._traffic(rows),
+                least * PICOSECONDS,
                 target.room / target.main.read_bandwidth * PICOSECONDS,
             ),
         )
 
-    def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
+    def _traffic(self, rows: slice) -> tuple[Floats, Floats]:
         """Picoseconds of the main link, by operator, for weights and inputs (each counted at the
         operator that reads most of it, with only the bytes which that reads) and for outputs."""
-        table, main = self.table, self.target.main
-        chosen = np.zeros(len(self.jobs), dtype=np.bool_)
-        chosen[rows] = True
-        position = np.full(len(self.jobs), -1, dtype=np.int64)
-        position[rows] = operator
-        t = table.operand_tensor
+        table, main, t = self.table, self.target.main, self.table.operand_tensor
+        count, operator = rows.stop - rows.start, table.operand_job - rows.start
+        chosen = (operator >= 0) & (operator < count)
         inbound = inbound_bytes(self.tensors, table, chosen)
         size = np.minimum(operand_bytes(self.jobs), table.moved.min(axis=1))
         touched = np.minimum(inbound[t], size)
-        reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
+        reads = np.flatnonzero(chosen & ~table.operand_write)
         reads = reads[np.lexsort((-touched[reads], t[reads]))]
         most = reads[np.unique(t[reads], return_index=True)[1]]
-        by_reader = sums_by_operator(
-            touched[most].astype(np.float64), position[table.operand_job[most]], count
-        )
-        writes = np.flatnonzero(chosen[table.operand_job] & table.operand_write)
-        left = np.array(
-            [
-                self.tensors[number].bytes if self.tensors[number].is_output else 0
-                for number in t[writes]
-            ],
-            dtype=np.float64,
-        )
-        by_writer = sums_by_operator(left, position[table.operand_job[writes]], count)
+        by_reader = grouped_sums(operator[most], touched[most], count)
+        writes = chosen & table.operand_write
+        left = [tensor.bytes if tensor.is_output else 0 for tensor in self.tensors]
+        by_writer = grouped_sums(operator[writes], np.array(left)[t[writes]], count)
         return (
             by_reader / main.read_bandwidth * PICOSECONDS,
             by_writer / main.write_bandwidth * PICOSECONDS,
         )
 
 
-def _least_pieces(
-    workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable
-) -> dict[str, Floats]:
-    """Least seconds of any piece of every operator, by network: of operators that can be cut, of a
-    piece of one element."""
+def _least_pieces(target: Target, firsts: _Firsts, table: JobTable) -> Floats:
+    """Least seconds of any piece of every first job: of those that can be cut, of a piece of one
+    element."""
     smallest = list(map(_smallest, firsts.jobs, firsts.forms))
     seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
     whole = table.compute[firsts.rows]
-    least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole).min(axis=1)
-    operator = np.array(number)[firsts.rows]
-    network = np.array([job.network for job in firsts.jobs])
-    found = {}
-    for info in workload.networks:
-        mine = network == info.name
-        found[info.name] = np.full(1 + operator[mine].max(), np.inf)
-        np.minimum.at(found[info.name], operator[mine], least[mine])
-    return found
+    least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole)
+    return np.asarray(least.min(axis=1))
 
 
 def _smallest(job: Job, form: Divisible | None) -> Job:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.planning.cutting.banding import MOST_ROWS
 from loadmaster.workloads.lowering.grid import Divisible
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
@@ -213,13 +213,6 @@ def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
         (sets * busy) @ before + main * outbound + given * inbound for busy, main, given in prices
     ]
     return np.asarray(np.maximum.reduce(means), dtype=np.float64)
-
-
-def sums_by_operator(values: Floats, operator: Sequence[int] | Ints, count: int) -> Floats:
-    """Sum values of jobs by operator."""
-    return np.bincount(
-        np.asarray(operator, dtype=np.int64), weights=values, minlength=count
-    ).astype(np.float64)
 
 
 _SLACK = 1e-11
