@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -251,12 +252,7 @@ def goal_of(
                 f"period of {info.name!r}: its last mini-batch would come after more than an hour:"
                 " plan fewer, or a part of them"
             )
-    first: list[int] = []
-    labels: list[tuple[str, int]] = []
-    for number, job in enumerate(workload.jobs):
-        if not labels or labels[-1] != (job.network, job.mini_batch):
-            first.append(number)
-            labels.append((job.network, job.mini_batch))
+    labels = Counter((job.network, job.mini_batch) for job in workload.jobs)
     release = [number * _whole(timings[name].period) for name, number in labels]
     due = [
         _NEVER if (wait := timings[name].deadline) is None else min(_NEVER, come + _whole(wait))
@@ -265,7 +261,7 @@ def goal_of(
     return Goal(
         objective,
         (network or names[0]) if objective == "latency" else None,
-        np.array([*first, len(workload.jobs)], dtype=np.int64),
+        np.cumsum([0, *labels.values()], dtype=np.int64),
         tuple(name for name, _ in labels),
         tuple(number for _, number in labels),
         np.array(release, dtype=np.int64),

@@ -28,8 +28,7 @@ from loadmaster.planning.decisions import (
 )
 from loadmaster.planning.packing import most_alive
 from loadmaster.planning.problem import PlanProblem
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Workload
+from loadmaster.workloads.job import Workload, operand_bytes
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,6 @@ class JointProblem:
         # Raises `PlanError` where times are too long to be counted.
         job_times(table, target, every)
         self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
-        self.width = _widths(workload, table, target)
         self._bytes = column_of(workload.tensors, "bytes", np.int64)
         self._output = column_of(workload.tensors, "is_output", np.bool_)
         self._padded = problem.padded
@@ -160,7 +158,22 @@ class JointProblem:
             rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
         self.energy_prices = (1.0, of_fast)
+        self.width = self._widths()
         self._native = self._to_native()
+
+    def _widths(self) -> Floats:
+        """Width of each job in an order, in seconds: its arithmetic over all cores, and its share
+        of the compulsory traffic over the main link."""
+        table, tensor, reads = self.table, self.table.operand_tensor, ~self.table.operand_write
+        seconds = table.compute.min(axis=1) / table.compute.shape[1]
+        sizes = np.minimum(operand_bytes(self.workload.jobs), self._bytes[tensor])
+        shares = sizes / np.maximum(
+            1, np.bincount(tensor[reads], minlength=len(self._bytes))[tensor]
+        )
+        given = reads & (self._producer[tensor] < 0)
+        traffic = shares[given] / self.target.main.read_bandwidth
+        np.add.at(seconds, table.operand_job[given], traffic)
+        return np.asarray(seconds + 1e-12)
 
     def _to_native(self) -> _native.JointProblem:
         """Convert the problem for native code."""
@@ -438,22 +451,3 @@ def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
         (joules - joules.min(axis=1, keepdims=True))
         * (seconds * PICOSECONDS / least if least else 0.0)
     )
-
-
-def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:
-    """Width of each job in an order, in seconds: its arithmetic over all cores, and its share of
-    the compulsory traffic over the main link."""
-    index = workload.tensor_index
-    readers: dict[int, int] = defaultdict(int)
-    for job in workload.jobs:
-        for operand in job.reads:
-            readers[index[operand.tensor]] += 1
-    seconds = table.compute.min(axis=1) / table.compute.shape[1]
-    for number, job in enumerate(workload.jobs):
-        for operand in job.reads:
-            tensor = index[operand.tensor]
-            if workload.tensors[tensor].producer < 0:
-                seconds[number] += target.main.link_seconds(
-                    min(operand.bytes, workload.tensors[tensor].bytes) / readers[tensor], 0
-                )
-    return np.asarray(seconds + 1e-12)

@@ -89,7 +89,7 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
         np.frombuffer(column, dtype=np.int64) for column in columns
     )
     steps = len(most_live)
-    sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]
+    sizes = [size for size in range(1, batches + 1) if batches % size == 0]
     cost = np.full(steps + 1, np.inf)
     cost[0] = 0.0
     chosen_first, chosen_size = np.zeros((2, steps + 1), dtype=np.int64)
@@ -100,22 +100,15 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
         largest = np.maximum.accumulate(most_weights[first:])
         held = np.maximum(passed[first], passed[ends])
         for size in sizes:
-            kept = largest if size >= batches else weights
+            groups = batches // size
+            kept = weights if groups > 1 else largest
             need = kept + size * live + (batches - size) * held
             excess = np.maximum(0, need - room)
             # Either weights come in again for every group, or activations go out and in again.
-            again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
-            out = (
-                2.0
-                * np.minimum(excess, batches * np.maximum(live, held))
-                * (1 if size >= batches else -(-batches // size))
-            )
-            value = (
-                cost[first]
-                + weights
-                + (np.minimum(again, out) if size < batches else out)
-                + 1e-9 * size
-            )
+            moved = 2.0 * np.minimum(excess, batches * np.maximum(live, held)) * groups
+            if groups > 1:
+                moved = np.minimum(np.minimum(excess, kept) * (groups - 1), moved)
+            value = cost[first] + weights + moved + 1e-9 * size
             better = value < cost[ends]
             chosen_first[ends][better] = first
             chosen_size[ends][better] = size

@@ -10,7 +10,7 @@ from typing import Any
 from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.planning.sweep.axes import Axis, plain
-from loadmaster.planning.sweep.limits import Limits, LimitsJson
+from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.points import DesignPoint, PointJson
 from loadmaster.targets.hardware import Target
 
@@ -61,7 +61,7 @@ class SweepJson:
     """Name of the target whose fields are varied."""
     axes: Sequence[AxisJson]
     """The axes, in the order of the options."""
-    limits: LimitsJson
+    limits: Limits
     """Limits that a plan must keep; null for none."""
     points: Sequence[SweptPoint]
     """Finished points, in the order of the axes, the last changing fastest."""
@@ -142,7 +142,6 @@ class Sweep:
             networks=[network.name for network in self.networks],
             target=self.target.name,
             axes=[AxisJson(axis.name, list(map(plain, axis.values))) for axis in self.axes],
-            limits=self.limits.as_json(),
             points=points,
             smallest=best and best.at,
             costs=costs_of(self.costs),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from numbers import Real
-from typing import Any
 
 from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import PlanError
-from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -25,21 +23,6 @@ from loadmaster.workloads.graph import Graph
 
 
 @dataclass(frozen=True)
-class LimitsJson:
-    """Limits that a plan must keep."""
-
-    makespan: float | None
-    """Seconds that a plan may take at most."""
-    energy: float | None
-    """Joules that a plan may take at most."""
-    frames_per_second: float | None
-    """Frames per second that every network must reach at least; a frame is a sample of its
-    batches."""
-    deadlines: Mapping[str, float]
-    """Seconds after its release in which a mini-batch of a network must end, by network."""
-
-
-@dataclass(frozen=True)
 class Limits:
     """Upper limits of makespan (seconds) and energy (joules), and a lower limit of frames per
     second of each network; None: no limit.
@@ -49,12 +32,19 @@ class Limits:
     """
 
     makespan: float | None = None
+    """Seconds that a plan may take at most."""
     energy: float | None = None
-    fps: float | None = None
-    deadlines: Mapping[str, float] | None = None
+    """Joules that a plan may take at most."""
+    fps: float | None = field(default=None, metadata={"key": "frames_per_second"})
+    """Frames per second that every network must reach at least; a frame is a sample of its
+    batches."""
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    """Seconds after its release in which a mini-batch of a network must end, by network."""
 
     def __post_init__(self) -> None:
-        require_type(self.deadlines or {}, Mapping, "deadlines", PlanError)
+        # None is no deadline either.
+        object.__setattr__(self, "deadlines", self.deadlines or {})
+        require_type(self.deadlines, Mapping, "deadlines", PlanError)
         for name in ("makespan", "energy", "fps"):
             value = getattr(self, name)
             if value is None:
@@ -91,7 +81,7 @@ class Limits:
         ):
             if most is not None and least > most:
                 return f"every plan takes at least {text(least)}, and {text(most)} are allowed"
-        for name, deadline in (self.deadlines or {}).items():
+        for name, deadline in self.deadlines.items():
             picoseconds = bounds.latency.get(name, 0)
             if picoseconds - 0.5 > deadline * PICOSECONDS:
                 return (
@@ -113,10 +103,5 @@ class Limits:
             yield f"at least {format_count(self.fps)} frames per second of each network"
         if self.energy is not None:
             yield f"at most {format_joules(self.energy)}"
-        for name, deadline in (self.deadlines or {}).items():
+        for name, deadline in self.deadlines.items():
             yield f"{name} within {format_seconds(deadline)}"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the limits as `LimitsJson`."""
-        deadlines = self.deadlines or {}
-        return json_of(self, LimitsJson, frames_per_second=self.fps, deadlines=deadlines)

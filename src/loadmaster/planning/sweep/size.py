@@ -21,7 +21,7 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import as_networks
 from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
-from loadmaster.planning.sweep.limits import Limits, LimitsJson
+from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import WarmStarts, order_of
 from loadmaster.planning.sweep.points import (
     DesignPoint,
@@ -103,7 +103,7 @@ class SizingJson:
     ordered: bool
     """Whether machines become no worse along the axis: then a value proven impossible proves all
     values before it impossible, on the grid and off it."""
-    limits: LimitsJson
+    limits: Limits
     """Limits that a plan must keep; null for none."""
     least: float | None
     """The first value that suffices, in the base unit of the field; null if none was found."""
@@ -193,7 +193,6 @@ class Sizing:
             SizingJson,
             target=self.target.name,
             axis=NumberAxis(self.axis, [value.value for value in self.values]),
-            limits=self.limits.as_json(),
             least=least and least.value.value,
             excluded=excluded and excluded.value.value,
             open=[value.value for value in self.open],
@@ -340,7 +339,7 @@ class _SizeSearch:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
         mini_batches, target = self._mini_batches, self._machine(n)
-        timings = self.limits.deadlines or {}, self.options.get("periods") or {}
+        timings = self.limits.deadlines, self.options.get("periods") or {}
         try:
             bounds = proven_bounds(
                 self.graphs,
@@ -386,7 +385,7 @@ class _SizeSearch:
     def _goal(self) -> dict[str, Any]:
         """Objective and deadlines of plans: deadlines precede every objective, so energy is
         minimised within the allowed time."""
-        deadlines = dict(self.limits.deadlines or {})
+        deadlines = dict(self.limits.deadlines)
         if self.limits.energy is None:
             return {"deadlines": deadlines}
         longest = self.limits.seconds(frames_of(self.graphs, self._mini_batches))
