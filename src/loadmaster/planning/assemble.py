@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -180,8 +180,9 @@ class _Outcome:
         terms = ", ".join(
             f"{name} {format_seconds(seconds_of(value))}" for name, value in bound.terms
         )
-        of_all = f"; it is the largest of: {terms}" if terms else ""
-        yield f"the makespan's lower bound comes from: {bound.limit}{of_all}"
+        yield (
+            f"the makespan's lower bound comes from: {bound.limit}; it is the largest of: {terms}"
+        )
         for name, _, deadline in self._goal.timings():
             least = self._bounds.latency[name]
             if deadline is not None and deadline < least:
@@ -243,12 +244,25 @@ def assemble(
     )
 
 
+Planned = TypeVar("Planned")
+
+
+def _records_like(given: Sequence[Any], kind: type[Planned], **decided: Any) -> list[Planned]:
+    """Make records with the same fields as those given, but for what is decided."""
+    columns = (
+        decided[field.name] if field.name in decided else map(attrgetter(field.name), given)
+        for field in fields(kind)  # type: ignore[arg-type]
+    )
+    return records_of(kind, len(given), *columns)
+
+
 @dataclass(frozen=True, slots=True)
 class _JobAccess:
     """A job's access to one tensor in one direction: bytes over the core's port (``moved``), bytes
     of the private buffer (``tile``), the memories accessed, and the box.
     """
 
+    job: int
     tensor: str
     write: bool
     moved: int
@@ -266,7 +280,6 @@ class _PlanWriter:
         self._schedule = solution.schedule
         self._placement = solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
-        self._accesses = self._collect_accesses()
         self._copies = [
             f"copy {n}: {self._workload.tensors[copy.tensor].name}"
             for n, copy in enumerate(self._placement.copies)
@@ -280,20 +293,12 @@ class _PlanWriter:
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [self._target.cores[number] for number in core.tolist()]
-        uses = [
-            (job, access, memory)
-            for job in self._by_time
-            for access in self._accesses[job]
-            for memory in access.memories
-        ]
-        self._uses = [(job, access.write, memory) for job, access, memory in uses]
-        self._tensors = [access.tensor for _, access, _ in uses]
-        self._moved = [access.moved for _, access, _ in uses]
-        self._ranges = [access.ranges for _, access, _ in uses]
+        self._accesses = self._collect_accesses()
+        self._uses = [(access, memory) for access in self._accesses for memory in access.memories]
 
-    def _collect_accesses(self) -> list[list[_JobAccess]]:
-        """Return the accesses of every job, one for each tensor and direction, with their bytes on
-        the chosen core."""
+    def _collect_accesses(self) -> list[_JobAccess]:
+        """Return the accesses of all jobs by time, one for each tensor and direction of a job, with
+        their bytes on the chosen core."""
         table, tensors = self._table, self._workload.tensors
         job = table.operand_job
         tensor = table.operand_tensor
@@ -301,19 +306,19 @@ class _PlanWriter:
         # Rows of one job, tensor and direction are one access, at the position of the first.
         pair = job * len(tensors) + tensor
         _, first, access = np.unique(2 * pair + write, return_index=True, return_inverse=True)
-        kept = np.argsort(first)
+        kept = np.lexsort((first, np.argsort(self._by_time)[job[first]]))
         rows, core = np.arange(len(job)), self._schedule.core[job]
         moved, tile = np.zeros((2, len(first)), dtype=np.int64)
         np.add.at(moved, access, table.moved[rows, core])
         np.add.at(tile, access, table.tile[rows, core])
         rows = first[kept]
         known = [memory.name for memory in self._target.memories]
-        memories = [
-            tuple([name for name, uses in zip(known, row, strict=False) if uses])
-            for row in self._placement.used[:, rows].T.tolist()
-        ]
+        memories = [tuple(compress(known, row)) for row in self._placement.used[:, rows].T.tolist()]
         ranges = [use.ranges for job in self._workload.jobs for use in (*job.reads, *job.writes)]
-        columns = (
+        return records_of(
+            _JobAccess,
+            len(rows),
+            job[rows].tolist(),
             [tensors[number].name for number in tensor[rows].tolist()],
             write[rows].tolist(),
             moved[kept].tolist(),
@@ -321,11 +326,6 @@ class _PlanWriter:
             memories,
             [ranges[row] for row in rows.tolist()],
         )
-        made = iter(records_of(_JobAccess, len(rows), *columns))
-        return [
-            list(islice(made, count))
-            for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()
-        ]
 
     def tensors(self) -> list[PlannedTensor]:
         """Return all tensors of the plan, with the names of their producers."""
@@ -333,11 +333,7 @@ class _PlanWriter:
         producer = [
             jobs[tensor.producer].name if tensor.producer >= 0 else "" for tensor in tensors
         ]
-        columns = (
-            (map(attrgetter(field.name), tensors) if field.name != "producer" else producer)
-            for field in fields(PlannedTensor)
-        )
-        return records_of(PlannedTensor, len(tensors), *columns)
+        return _records_like(tensors, PlannedTensor, producer=producer)
 
     def jobs(self) -> list[PlannedJob]:
         """Return all jobs of the plan in order of their start, with cores, times and energies."""
@@ -356,30 +352,35 @@ class _PlanWriter:
         # Mini-batches share their loop nests.
         macs = {id(job.nests): job.macs for job in {id(job.nests): job for job in jobs}.values()}
         reads, writes = zip(*self._operands(), strict=True)
-        decided: dict[str, Sequence[Any]] = {
-            "macs": [macs[id(job.nests)] for job in jobs],
-            "core": [own.name for own in by_time(self._core)],
-            "start": by_time(self._start),
-            "end": by_time(self._end),
-            "compute": by_time(list(map(seconds_of, computing.tolist()))),
-            "energy": by_time(energy),
-            "after": by_time(self._after),
-            "reads": reads,
-            "writes": writes,
-            "tiling": [_TILINGS[number] for number in by_time(self._tilings)],
-        }
-        columns = (
-            decided[field.name] if field.name in decided else map(attrgetter(field.name), jobs)
-            for field in fields(PlannedJob)
+        return _records_like(
+            jobs,
+            PlannedJob,
+            macs=[macs[id(job.nests)] for job in jobs],
+            core=[own.name for own in by_time(self._core)],
+            start=by_time(self._start),
+            end=by_time(self._end),
+            compute=by_time(list(map(seconds_of, computing.tolist()))),
+            energy=by_time(energy),
+            after=by_time(self._after),
+            reads=reads,
+            writes=writes,
+            tiling=[_TILINGS[number] for number in by_time(self._tilings)],
         )
-        return records_of(PlannedJob, len(jobs), *columns)
 
     def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
         """Yield the reads and the writes of each job, by time."""
-        memories = [memory for *_, memory in self._uses]
-        columns = (self._tensors, memories, self._moved, self._ranges)
-        made = iter(records_of(PlannedOperand, len(self._uses), *columns))
-        counts = Counter((job, write) for job, write, _ in self._uses)
+        uses = self._uses
+        made = iter(
+            records_of(
+                PlannedOperand,
+                len(uses),
+                [access.tensor for access, _ in uses],
+                [memory for _, memory in uses],
+                [access.moved for access, _ in uses],
+                [access.ranges for access, _ in uses],
+            )
+        )
+        counts = Counter((access.job, access.write) for access, _ in uses)
         for job in self._by_time:
             # The reads of a job precede its writes.
             reads = tuple(islice(made, counts[job, False]))
@@ -387,21 +388,23 @@ class _PlanWriter:
 
     def streams(self) -> list[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
-        names = [self._workload.jobs[job].name for job, *_ in self._uses]
+        uses = self._uses
+        jobs = [access.job for access, _ in uses]
+        cores = [self._core[job].name for job in jobs]
         ends = [
-            (self._core[job].name, memory) if write else (memory, self._core[job].name)
-            for job, write, memory in self._uses
+            (core, memory) if access.write else (memory, core)
+            for core, (access, memory) in zip(cores, uses, strict=True)
         ]
         return records_of(
             PlannedTransfer,
-            len(self._uses),
-            self._tensors,
+            len(uses),
+            [access.tensor for access, _ in uses],
             [source for source, _ in ends],
             [destination for _, destination in ends],
-            self._moved,
-            [self._start[job] for job, *_ in self._uses],
-            [self._end[job] for job, *_ in self._uses],
-            names,
+            [access.moved for access, _ in uses],
+            [self._start[job] for job in jobs],
+            [self._end[job] for job in jobs],
+            [self._workload.jobs[job].name for job in jobs],
             repeat(""),
             repeat(()),
         )
@@ -442,21 +445,21 @@ class _PlanWriter:
 
     def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, stacked: a core runs one job at a time."""
-        tiles: list[tuple[int, _JobAccess, int]] = []
-        for job in self._by_time:
-            offset = 0
-            for access in self._accesses[job] if self._core[job].buffer else ():
-                tiles.append((job, access, offset))
-                offset += access.tile
+        tiles = [access for access in self._accesses if self._core[access.job].buffer]
+        taken = Counter[int]()
+        offsets = []
+        for access in tiles:
+            offsets.append(taken[access.job])
+            taken[access.job] += access.tile
         return records_of(
             PlannedAllocation,
             len(tiles),
-            [access.tensor for _, access, _ in tiles],
-            [self._core[job].name for job, *_ in tiles],
-            [offset for *_, offset in tiles],
-            [access.tile for _, access, _ in tiles],
-            [self._start[job] for job, *_ in tiles],
-            [self._end[job] for job, *_ in tiles],
+            [access.tensor for access in tiles],
+            [self._core[access.job].name for access in tiles],
+            offsets,
+            [access.tile for access in tiles],
+            [self._start[access.job] for access in tiles],
+            [self._end[access.job] for access in tiles],
         )
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:
