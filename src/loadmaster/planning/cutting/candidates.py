@@ -35,15 +35,19 @@ class Candidate:
     """A cut of the networks: its name, and the cuts of each network (none: operators are cut only
     as far as they exceed the fast memory).
 
-    ``pieces`` is the number of pieces of all mini-batches. ``large`` says that pieces are as large
-    as suits the machine. Jobs are first planned with one ``tiling``; later each gets its own.
+    ``large`` says that pieces are as large as suits the machine. Jobs are first planned with one
+    ``tiling``; later each gets its own.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
-    pieces: int = 0
     large: bool = False
     tiling: str = STREAMED
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces of one mini-batch of every network."""
+        return sum(len(cuts.steps) for cuts in self.cuts if cuts)
 
 
 def candidates(
@@ -67,11 +71,11 @@ def candidates(
     few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
     copied = not target.main.in_place
     if copied and few:
-        sums = divides_sums(target)
         networks = [
-            _whole_where_fitting(DivisibleNetwork.of(graph, target, sums=sums), target)
-            for graph in graphs
+            DivisibleNetwork.of(graph, target, sums=divides_sums(target)) for graph in graphs
         ]
+        # Operators are cut only as far as their operands exceed the fast memory.
+        networks = [replace(own, plain=fitted(own, target, target.room)) for own in networks]
         yield Candidate("none", [Cuts(network.plain) for network in networks])
     else:
         yield Candidate("none")
@@ -79,7 +83,7 @@ def candidates(
         return
     if not copied:
         networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
-        yield from _in_blocks(networks, target, mini_batches)
+        yield from _in_blocks(networks, target)
         if late() or full():
             return
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
@@ -90,34 +94,19 @@ def candidates(
     ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
-            yield replace(
-                candidate,
-                pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts),
-            )
+            yield candidate
 
 
-def _in_blocks(
-    networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int
-) -> Iterator[Candidate]:
+def _in_blocks(networks: Sequence[DivisibleNetwork], target: Target) -> Iterator[Candidate]:
     """Yield the candidate with blocks that stream weights, if that suits some network."""
-    if any(streams_weights(network, target) for network in networks):
+    suits = [streams_weights(network, target) for network in networks]
+    if any(suits):
         cuts = [
-            in_blocks(network, target) if streams_weights(network, target) else Cuts(network.plain)
-            for network in networks
+            in_blocks(network, target) if streams else Cuts(network.plain)
+            for network, streams in zip(networks, suits, strict=True)
         ]
-        pieces = mini_batches * sum(len(own.steps) for own in cuts)
-        yield Candidate(
-            "into blocks that stream weights",
-            cuts,
-            pieces=pieces,
-            large=True,
-            tiling=WEIGHTS_STREAMED,
-        )
-
-
-def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
-    """Cut operators only as far as their operands exceed the fast memory."""
-    return replace(network, plain=fitted(network, target, target.room))
+        name = "into blocks that stream weights"
+        yield Candidate(name, cuts, large=True, tiling=WEIGHTS_STREAMED)
 
 
 def _in_small_pieces(

@@ -116,23 +116,15 @@ def _jobs(graph: Graph, pieces: OperatorPieces) -> Iterator[Job]:
     needed: dict[Uses, list[int]] = {}
     reads = [_reads(graph, pieces, access, needed) for access in group.reads]
     outputs = [
-        (
-            access.tensor,
-            next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1),
-        )
+        (access.tensor, *operand_roles(group.nests, access, [Role.OUTPUT])[0])
         for access in group.writes
     ]
     for number, (box, made) in enumerate(
         zip(pieces.boxes.tolist(), volumes(pieces.boxes).tolist(), strict=True)
     ):
         writes = (
-            Operand(
-                name,
-                graph.tensors[name].bytes * made // total,
-                Role.OUTPUT if nest >= 0 else Role.ONCE,
-                nest,
-            )
-            for name, nest in outputs
+            Operand(name, graph.tensors[name].bytes * made // total, role, nest)
+            for name, role, nest in outputs
         )
         yield Job(
             name=group.main.name,
