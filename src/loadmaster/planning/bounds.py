@@ -150,13 +150,8 @@ def inbound_bytes(
     """Bytes of every weight and input that the operands in ``rows`` (by default all) must bring in
     over the main link, shape (tensors,); 0 for activations."""
     least = table.moved.min(axis=1) if rows is None else table.moved.min(axis=1) * rows
-    return np.minimum(_given(tensors), _read(table, least, len(tensors)))
-
-
-def _given(tensors: Sequence[TensorInstance]) -> Ints:
-    """Sizes of weights and inputs; 0 for activations."""
     activation, _, sizes = _facts(tensors)
-    return np.where(activation, 0, sizes)
+    return np.minimum(np.where(activation, 0, sizes), _read(table, least, len(tensors)))
 
 
 def _read(table: JobTable, bytes: Ints, tensors: int) -> Ints:
@@ -243,7 +238,11 @@ def _needs(
     # The write of an output always goes to main memory: it is part of the fixed traffic.
     accesses = activation[t] & ~(write & output[t])
     free = accesses & ((sizes <= target.room) | (not target.main.in_place))[t]
-    compulsory = _compulsory_inbound(jobs, tensors, table, target.main.in_place)
+    # A job with strides may move fewer bytes than its operands hold. On a machine that copies
+    # operands the whole tensor comes in, else only the bytes that jobs read.
+    least = np.minimum(operand_bytes(jobs), table.moved.min(axis=1))
+    given, read = np.where(activation, 0, sizes), _read(table, least, len(tensors))
+    compulsory = np.minimum(given, read) if target.main.in_place else given * (read > 0)
     share = free.astype(np.float64)
     if target.main.in_place:
         share += np.where(activation, 0.0, _read_again(table, compulsory))[t] * ~write
@@ -346,19 +345,6 @@ def _part(needs: Ints, share: Floats) -> Ints:
 def _fine(seconds: Floats) -> Ints:
     """Convert seconds to the unit of needs, rounded down with a margin for floating point."""
     return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
-
-
-def _compulsory_inbound(
-    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, in_place: bool
-) -> Ints:
-    """Bytes of weights and inputs that must come in, shape (tensors,): on a machine that copies
-    operands the whole tensor, else only the bytes that jobs read.
-
-    A job with strides may move fewer bytes than its operands hold.
-    """
-    least = np.minimum(operand_bytes(jobs), table.moved.min(axis=1))
-    sizes, read = _given(tensors), _read(table, least, len(tensors))
-    return np.minimum(sizes, read) if in_place else np.asarray(sizes * (read > 0))
 
 
 def main_only(needs: Needs) -> list[int]:

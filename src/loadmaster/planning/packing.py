@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import Ints, column_of
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline
 from loadmaster.cost.base import JobTable
@@ -112,11 +112,7 @@ class Stays:
     ) -> Stays:
         """Collect the residences of a placement in one memory, with lifetimes from a timeline."""
         residences = tuple(r for r in placement.residences if r.memory == memory_index)
-        columns = (
-            *_lifetimes(residences, timeline),
-            [workload.tensors[r.tensor].bytes for r in residences],
-        )
-        return Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
+        return _timed(residences, [workload.tensors[r.tensor].bytes for r in residences], timeline)
 
     def packed(self, offsets: Ints) -> Packed:
         """Combine the stays with their offsets."""
@@ -128,34 +124,23 @@ class Stays:
 
 def retimed(packed: Packed, timeline: Timeline) -> Packed:
     """Keep addresses and take lifetimes from another timeline."""
-    start, end = _lifetimes(packed.residences, timeline)
-    return replace(
-        packed,
-        start=start,
-        end=end,
-        load=most_alive(
-            *(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes))
-        ),
-    )
+    stays = _timed(packed.residences, packed.sizes, timeline)
+    return stays.packed(np.array(packed.offsets, dtype=np.int64))
 
 
-def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[list[int], list[int]]:
-    """Begin and end of residences in picoseconds; a tensor without readers is alive while it is
+def _timed(residences: tuple[Residence, ...], sizes: Sequence[int], timeline: Timeline) -> Stays:
+    """Residences with lifetimes from a timeline; a tensor without readers is alive while it is
     written."""
-    starts = timeline.start.tolist()
-    ends = timeline.end.tolist()
-    makespan = timeline.makespan
-    begin = [starts[residence.writer] if residence.writer >= 0 else 0 for residence in residences]
-    over = []
-    for residence in residences:
-        written = ends[residence.writer] if residence.writer >= 0 else 0
-        last = (
-            makespan
-            if residence.to_the_end
-            else max(map(ends.__getitem__, residence.users), default=0)
-        )
-        over.append(max(written, last))
-    return begin, over
+    writer = column_of(residences, "writer", np.int64)
+    ends, makespan = timeline.end.tolist(), timeline.makespan
+    last = [
+        makespan if stay.to_the_end else max(map(ends.__getitem__, stay.users), default=0)
+        for stay in residences
+    ]
+    # What is there from the beginning has the writer -1: the last of these.
+    start, written = (np.append(times, 0)[writer] for times in (timeline.start, timeline.end))
+    end = np.maximum(written, np.array(last, dtype=np.int64))
+    return Stays(residences, start, end, np.array(sizes, dtype=np.int64))
 
 
 def evict(

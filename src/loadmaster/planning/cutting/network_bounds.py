@@ -240,9 +240,8 @@ def _least_pieces(target: Target, firsts: _Firsts, table: JobTable) -> Floats:
     element."""
     smallest = list(map(_smallest, firsts.jobs, firsts.forms))
     seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
-    whole = table.compute[firsts.rows]
-    least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole)
-    return np.asarray(least.min(axis=1))
+    cut = np.where(firsts.divides[:, None], seconds, np.inf)
+    return np.asarray(np.minimum(cut, table.compute[firsts.rows]).min(axis=1))
 
 
 def _smallest(job: Job, form: Divisible | None) -> Job:
@@ -263,12 +262,11 @@ def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTabl
     """The table of least costs: whole for jobs that cannot be cut, else in the best pieces for each
     core."""
     table = least_table(workload, target)
-    divides = firsts.divides[firsts.like]
     seconds, joules = (
-        each[firsts.like] for each in divisible_costs(firsts.jobs, target, firsts.divides_sums)
+        np.where(firsts.divides[:, None], each, np.inf)[firsts.like]
+        for each in divisible_costs(firsts.jobs, target, firsts.divides_sums)
     )
-    compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)
-    energy = np.where(divides[:, None], np.minimum(joules, table.energy), table.energy)
+    compute, energy = np.minimum(seconds, table.compute), np.minimum(joules, table.energy)
     least = [
         [
             int(
@@ -283,6 +281,6 @@ def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTabl
     count = np.array([len(own) for own in least])
     rows = ranges((np.cumsum(count) - count)[firsts.like], count[firsts.like])
     once = np.array(list(itertools.chain.from_iterable(least)), dtype=np.int64)[rows]
-    of_divided = divides[table.operand_job]
+    of_divided = firsts.divides[firsts.like][table.operand_job]
     moved = np.where(of_divided[:, None], np.minimum(table.moved, once[:, None]), table.moved)
     return replace(table, compute=compute, energy=energy, moved=moved)

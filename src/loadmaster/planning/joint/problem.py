@@ -347,17 +347,12 @@ class JointProblem:
         tensors = self.workload.tensors
         writer = self._main_writers(run).tolist()
         users, streams = self._users(run)
-        jobs, leaving = len(self.workload.jobs), run.outward.tolist()
-        task = {
-            stay: jobs + number
-            for number, (stay, out) in enumerate(zip(run.copies.tolist(), leaving, strict=True))
-            if not out
-        }
-        copies = tuple(
-            self._copy(stay, out, run, users, writer)
-            for stay, out in zip(run.copies.tolist(), leaving, strict=True)
-        )
-        residences = []
+        task, copies, residences = {}, [], []
+        columns = zip(run.copies.tolist(), run.outward.tolist(), strict=True)
+        for number, (stay, out) in enumerate(columns, len(self.workload.jobs)):
+            copies.append(self._copy(stay, out, run, users, writer))
+            if not out:
+                task[stay] = number
         fetched = defaultdict(list)
         for stay, t in enumerate(run.stay_tensor.tolist()):
             residences.append(
@@ -370,7 +365,7 @@ class JointProblem:
                 # Weights keep their place for the next run.
                 stays = record.is_output or record.kind == "weight"
                 residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
-        return Placement(self._used(run), copies, tuple(residences))
+        return Placement(self._used(run), tuple(copies), tuple(residences))
 
     def _users(
         self, run: _native.JointEvaluation
