@@ -225,8 +225,7 @@ class CutSelection:
     def _screened(self, whole: _Entry) -> Iterator[_Entry]:
         """Yield entries with their quick scores; whole operators first, if there are other
         candidates."""
-        workload = whole.planner.problem.workload
-        pieces, mini_batches = len(workload.jobs), workload.networks[0].mini_batches
+        pieces = len(whole.planner.problem.workload.jobs)
         self.full = fills_selection(pieces)
         refused = 0
         for number, candidate in enumerate(() if self.is_late() else self._offered):
@@ -235,9 +234,8 @@ class CutSelection:
                 with suppress(CapacityError):
                     yield replace(whole, quick=whole.planner.quick_score())
             most = MOST_JOBS if candidate.large else MOST_JOBS - pieces
-            is_refused = mini_batches * candidate.pieces > most
-            entry = None if is_refused else self._entry(candidate)
-            refused += is_refused
+            entry = self._entry(candidate) if candidate.pieces <= most else None
+            refused += candidate.pieces > most
             if entry is not None:
                 pieces += len(entry.planner.problem.workload.jobs)
                 self.full |= candidate.large and fills_selection(pieces)

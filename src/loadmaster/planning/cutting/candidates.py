@@ -35,19 +35,15 @@ class Candidate:
     """A cut of the networks: its name, and the cuts of each network (none: operators are cut only
     as far as they exceed the fast memory).
 
-    ``large`` says that pieces are as large as suits the machine. Jobs are first planned with one
-    ``tiling``; later each gets its own.
+    ``pieces`` is the number of pieces of all mini-batches. ``large`` says that pieces are as large
+    as suits the machine. Jobs are first planned with one ``tiling``; later each gets its own.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
+    pieces: int = 0
     large: bool = False
     tiling: str = STREAMED
-
-    @property
-    def pieces(self) -> int:
-        """Number of pieces of one mini-batch of every network."""
-        return sum(len(cuts.steps) for cuts in self.cuts if cuts)
 
 
 def candidates(
@@ -68,6 +64,12 @@ def candidates(
     operators in the largest pieces that fit, and smaller pieces of which several fit. For networks
     of more than 3,000 operators: whole operators only.
     """
+
+    def counted(candidate: Candidate) -> Candidate:
+        """Return a candidate with the number of its pieces."""
+        pieces = sum(len(cuts.steps) for cuts in candidate.cuts if cuts)
+        return replace(candidate, pieces=mini_batches * pieces)
+
     few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
     copied = not target.main.in_place
     if copied and few:
@@ -83,7 +85,7 @@ def candidates(
         return
     if not copied:
         networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
-        yield from _in_blocks(networks, target)
+        yield from map(counted, _in_blocks(networks, target))
         if late() or full():
             return
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
@@ -94,7 +96,7 @@ def candidates(
     ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
-            yield candidate
+            yield counted(candidate)
 
 
 def _in_blocks(networks: Sequence[DivisibleNetwork], target: Target) -> Iterator[Candidate]:
