@@ -102,12 +102,12 @@ def divisible_needs(
     inbound = inbound_bytes(tensors, table)
     again = np.where(activation, 0.0, 1.0 if every_read else _read_again(table, inbound))
     share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
-    link = [_link_time(table, memory, share) for memory in target.memories]
+    link = np.stack([_link_time(table, memory, share) for memory in target.memories], axis=1)
     outbound = int(sizes[activation & output].sum())
     return Needs(
         _fine(table.compute),
         link,
-        np.zeros_like(link[0][:, :, 0]),
+        np.zeros_like(link[:, 0, :, 0]),
         _compulsory_time(target, int(inbound.sum()), outbound),
         int(inbound.sum()) + outbound,
     )
@@ -165,7 +165,7 @@ def _read(table: JobTable, bytes: Ints, tensors: int) -> Ints:
 class Needs:
     """Least needs of jobs for each resource, in 1/64 of a picosecond.
 
-    ``core[j, c]``: time of job ``j`` on core ``c``. ``link[l][j, c, d]``: time of link ``l`` for
+    ``core[j, c]``: time of job ``j`` on core ``c``. ``link[j, l, c, d]``: time of link ``l`` for
     the accesses of job ``j`` that may use any link, if all use this one, by direction ``d`` (read,
     write). ``forced[j, c]``: time of the main link for accesses that no other link can serve.
     ``fixed``: time of the main link in every plan. All bytes of one direction have the same ratio
@@ -173,7 +173,7 @@ class Needs:
     """
 
     core: Ints
-    link: list[Ints]
+    link: Ints
     forced: Ints
     fixed: int
     main_bytes: int
@@ -182,11 +182,10 @@ class Needs:
     def distinct(self) -> tuple[Needs, Ints]:
         """The distinct rows and how often each occurs, as mini-batches repeat them. O(rows log rows
         x columns)."""
-        parts = [self.core, self.forced, *(link.reshape(len(link), -1) for link in self.link)]
-        rows, _, count = distinct_rows(np.concatenate(parts, axis=1))
-        until = np.cumsum([part.shape[1] for part in parts])
-        core, forced, *links = np.split(rows, until[:-1], axis=1)
-        link = [part.reshape(len(part), -1, 2) for part in links]
+        cores, links = self.core.shape[1], self.link.reshape(len(self.link), -1)
+        rows, _, count = distinct_rows(np.concatenate([self.core, self.forced, links], axis=1))
+        core, forced, links = np.split(rows, [cores, 2 * cores], axis=1)
+        link = links.reshape(-1, *self.link.shape[1:])
         return replace(self, core=core, forced=forced, link=link), count
 
     @cached_property
@@ -197,33 +196,25 @@ class Needs:
     @cached_property
     def without_links(self) -> Needs:
         """The needs on a machine with infinitely fast links."""
-        return replace(
-            self,
-            link=[np.zeros_like(link) for link in self.link],
-            forced=np.zeros_like(self.forced),
-            fixed=0,
-        )
+        link, forced = np.zeros_like(self.link), np.zeros_like(self.forced)
+        return replace(self, link=link, forced=forced, fixed=0)
 
     def in_two(self, share: Floats, extra: Floats) -> Needs:
         """Split every job into two rows: a ``share``, shape (jobs,), and the rest, which takes
         ``extra`` more seconds on each core; all first rows come before all second rows."""
-        first, rest = (_part(self.core, each[:, None]) for each in (share, 1 - share))
-        core = np.concatenate([first, rest + _fine(extra)])
+        shares = np.concatenate([share, 1 - share])
+        core = _part(np.concatenate([self.core, self.core]), shares[:, None])
+        core[len(share) :] += _fine(extra)
+        link = _part(np.concatenate([self.link, self.link]), shares[:, None, None, None])
         forced = np.concatenate([self.forced, np.zeros_like(self.forced)])
-        links = [
-            np.concatenate([_part(link, each[:, None, None]) for each in (share, 1 - share)])
-            for link in self.link
-        ]
-        return replace(self, core=core, link=links, forced=forced)
+        return replace(self, core=core, link=link, forced=forced)
 
     def means(self, weights: Sequence[int]) -> Floats:
         """Least need of each job for the weighted mean of all resources, in picoseconds, without
         ``fixed``."""
         cores = self.core.shape[1]
         share = np.array(weights, dtype=np.float64) / max(1, sum(weights))
-        traffic = np.minimum.reduce(
-            [link * weight for link, weight in zip(self.link, share[cores:], strict=True)]
-        )
+        traffic = (self.link * share[cores:, None, None]).min(axis=1)
         cost = self.core * share[:cores] + self.forced * share[cores] + traffic.sum(axis=2)
         return np.asarray(cost.min(axis=1) / _FINE)
 
@@ -246,7 +237,7 @@ def _needs(
     share = free.astype(np.float64)
     if target.main.in_place:
         share += np.where(activation, 0.0, _read_again(table, compulsory))[t] * ~write
-    link = [_link_time(table, memory, share) for memory in target.memories]
+    link = np.stack([_link_time(table, memory, share) for memory in target.memories], axis=1)
     forced = _link_time(table, target.main, (accesses & ~free).astype(np.float64)).sum(axis=2)
     inbound = int(compulsory.sum())
     outbound = int(sizes[activation & output].sum())
@@ -349,26 +340,20 @@ def _fine(seconds: Floats) -> Ints:
 
 def main_only(needs: Needs) -> list[int]:
     """Multipliers that are 0 but for the main link."""
-    return [0] * needs.core.shape[1] + [1] + [0] * (len(needs.link) - 1)
+    _, links, cores, _ = needs.link.shape
+    return [0] * cores + [1] + [0] * (links - 1)
 
 
 def evaluate(needs: Needs, weights: list[int]) -> int:
     """Evaluate the bound for integer multipliers w: every resource has the makespan T, so sum(w) T
     >= sum over jobs of the least weighted use."""
     needs, count = needs.distinct
-    cores = needs.core.shape[1]
-    cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
-    cheapest = np.minimum.reduce(
-        [
-            link.astype(object) * weight
-            for link, weight in zip(needs.link, weights[cores:], strict=True)
-        ]
-    )
+    cores, prices = needs.core.shape[1], np.array(weights, dtype=object)
+    cost = needs.core.astype(object) * prices[:cores]
+    cheapest = (needs.link.astype(object) * prices[cores:, None, None]).min(axis=1)
     forced = needs.forced.astype(object) * weights[cores]
-    total = (
-        int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum())
-        + weights[cores] * needs.fixed
-    )
+    least = (cost + forced + cheapest.sum(axis=2)).min(axis=1)
+    total = int((least * count).sum()) + weights[cores] * needs.fixed
     # A makespan is a whole number of picoseconds: round up.
     return -(-total // max(1, sum(weights) * _FINE))
 
@@ -387,7 +372,7 @@ def best_multipliers(needs: Needs) -> list[int]:
     ]
     columns = sorted(set(kinds))
     multiplicity = np.array(
-        [kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64
+        [kinds.count(column) for column in columns] + [1] * needs.link.shape[1], dtype=np.float64
     )
     variables = len(multiplicity)
     program = LinearProgram("the bound of a plan")
@@ -416,20 +401,18 @@ def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -
     """Use of every resource if each job takes its cheapest core and each access its cheapest
     link."""
     core = needs.core[:, columns].astype(np.float64)
-    links = np.stack([link[:, columns].astype(np.float64) for link in needs.link])
-    prices = weights[len(columns) :]
-    cheapest = (links * prices[:, None, None, None]).argmin(axis=0)
-    used = cheapest == np.arange(len(links))[:, None, None, None]
+    links = needs.link[:, :, columns].astype(np.float64)
+    prices = weights[len(columns) :, None]
+    cheapest = (links * prices[..., None]).argmin(axis=1, keepdims=True)
+    used = cheapest == np.arange(len(prices))[:, None, None]
     traffic = np.where(used, links, 0.0).sum(axis=3)
-    traffic[0] += needs.forced[:, columns]
-    cost = core * weights[: len(columns)] + sum(
-        price * link for price, link in zip(prices, traffic, strict=True)
-    )
+    traffic[:, 0] += needs.forced[:, columns]
+    cost = core * weights[: len(columns)] + (traffic * prices).sum(axis=1)
     choice = cost.argmin(axis=1)
     jobs = np.arange(len(core))
     use = np.zeros(len(weights))
     np.add.at(use, choice, count * core[jobs, choice])
-    use[len(columns) :] = [(count * link[jobs, choice]).sum() for link in traffic]
+    use[len(columns) :] = [(count * link).sum() for link in traffic[jobs, :, choice].T]
     use[len(columns)] += needs.fixed
     return use
 

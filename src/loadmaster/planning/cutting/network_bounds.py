@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -267,20 +266,13 @@ def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTabl
         for each in divisible_costs(firsts.jobs, target, firsts.divides_sums)
     )
     compute, energy = np.minimum(seconds, table.compute), np.minimum(joules, table.energy)
-    least = [
-        [
-            int(
-                o.bytes
-                * (shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))
-            )
-            for o in job.reads
-        ]
-        + [o.bytes for o in job.writes]
-        for job, shares in zip(firsts.jobs, firsts.shares, strict=True)
+    storages = [workload.tensors[tensor].storage for tensor in table.operand_tensor.tolist()]
+    owners = firsts.like[table.operand_job].tolist()
+    shares = [
+        firsts.shares[n].get(storage, 1.0) for n, storage in zip(owners, storages, strict=True)
     ]
-    count = np.array([len(own) for own in least])
-    rows = ranges((np.cumsum(count) - count)[firsts.like], count[firsts.like])
-    once = np.array(list(itertools.chain.from_iterable(least)), dtype=np.int64)[rows]
+    read = (operand_bytes(workload.jobs) * np.array(shares)).astype(np.int64)
+    once = np.where(table.operand_write, operand_bytes(workload.jobs), read)
     of_divided = firsts.divides[firsts.like][table.operand_job]
     moved = np.where(of_divided[:, None], np.minimum(table.moved, once[:, None]), table.moved)
     return replace(table, compute=compute, energy=energy, moved=moved)
