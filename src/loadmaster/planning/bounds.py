@@ -440,7 +440,7 @@ def goal_bounds(
     whole = bound_of(workload.jobs, workload.tensors, table, target)
     latency = {}
     for info in workload.networks:
-        mine = [b for b, network in enumerate(goal.network) if network == info.name]
+        mine = goal.mini_batches_of(info.name)
         first = int(goal.first[mine[0]])
         last = int(goal.first[mine[-1] + 1])
         alone = (whole if len(workload.networks) == 1 else part(first, last)).picoseconds

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Deadline, Interrupts, Progress
 from loadmaster.core.units import PICOSECONDS
@@ -62,20 +61,9 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
 def _timed(
     planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
 ) -> Iterator[tuple[WorkloadPlanner, Solution]]:
-    """Yield planners with other tilings, each with the plan timed under these tilings."""
-    seen = [planner.problem.tilings]
-    for chosen in _choices(planner, solution, tables):
-        if not any(np.array_equal(chosen, other) for other in seen):
-            seen.append(chosen)
-            other = planner.tiled(mixed_table(tables, chosen), chosen)
-            yield other, replace(other.timed(solution), search=solution.search)
-
-
-def _choices(
-    planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
-) -> Iterator[Ints]:
-    """Yield tilings of every job: of the least time, its own and that of the links, then of the
-    least energy; of equal ones the first."""
+    """Yield planners with other tilings, each with the plan timed under these tilings: of the least
+    time of every job, its own and that of the links, then of its least energy; of equal ones the
+    first."""
     problem, used, core = planner.problem, solution.placement.used, solution.schedule.core
     jobs = np.arange(len(core))
     seconds, joules = [], []
@@ -84,14 +72,13 @@ def _choices(
         own = times.duration[jobs, core] / PICOSECONDS
         seconds.append(own + own * times.demand[jobs, core].sum(axis=1))
         joules.append(EnergyModel(table, problem.energy.rates).of_jobs(used)[jobs, core])
-    yield _least(seconds)
-    if problem.goal.needs_energy:
-        yield _least(joules)
-
-
-def _least(costs: Sequence[Floats]) -> Ints:
-    """Return the index of the least cost of each job."""
-    return np.asarray(np.argmin(np.stack(costs), axis=0), dtype=np.int64)
+    seen = [problem.tilings]
+    for costs in (seconds, joules) if problem.goal.needs_energy else (seconds,):
+        chosen = np.argmin(np.stack(costs), axis=0).astype(np.int64)
+        if not any(np.array_equal(chosen, other) for other in seen):
+            seen.append(chosen)
+            other = planner.tiled(mixed_table(tables, chosen), chosen)
+            yield other, replace(other.timed(solution), search=solution.search)
 
 
 _STOPPED = (

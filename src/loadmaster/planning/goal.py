@@ -179,11 +179,15 @@ class Goal:
     def timings(self) -> Iterator[tuple[str, int, int | None]]:
         """Yield name, period and deadline, in picoseconds, of the networks with either."""
         for name in dict.fromkeys(self.network):
-            mine = [b for b, network in enumerate(self.network) if network == name]
+            mine = self.mini_batches_of(name)
             period = int(self.release[mine[1]]) if len(mine) > 1 else 0
             deadline = int(self.due[mine[0]]) if self.is_due(mine[0]) else None
             if period or deadline is not None:
                 yield name, period, deadline
+
+    def mini_batches_of(self, name: str) -> Ints:
+        """Indices of the mini-batches of a network."""
+        return np.flatnonzero([network == name for network in self.network])
 
     def is_due(self, mini_batch: int) -> bool:
         """Whether a mini-batch has a deadline."""
@@ -202,7 +206,7 @@ class Goal:
             return Score(overflow, late, value, makespan)
         reached = makespan
         if self.objective == "latency":
-            mine = np.array([network == self.latency_network for network in self.network])
+            mine = self.mini_batches_of(self.latency_network or "")
             reached = int((ends - self.release)[mine].max())
         return Score(overflow, late, reached, makespan)
 

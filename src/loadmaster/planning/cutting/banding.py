@@ -17,11 +17,15 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, column_of, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
+from loadmaster.planning.cutting.options import (
+    OperatorPieces,
+    canonical_index,
+    channels_of,
+    piece_workload,
+)
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.job import operand_bytes
-from loadmaster.workloads.lowering.grid import CHANNELS
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 from loadmaster.workloads.window import whole_boxes
 
@@ -163,11 +167,11 @@ class AxisView:
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut
         and is not the dimension of rows."""
-        form, nests = self.network.forms[number], self.network.fused[number].nests
-        if form is None or len(nests) != 1 or CHANNELS not in nests[0].loops:
+        form, group = self.network.forms[number], self.network.fused[number]
+        if form is None or len(group.nests) != 1:
             return None
-        axis = nests[0].loops.index(CHANNELS)
-        return axis if axis in form.axes and axis != self.rows(number) else None
+        axis = channels_of(form, group)
+        return axis if axis != self.rows(number) else None
 
     def divides_by_channel(self, number: int, storage: str) -> bool:
         """Whether every channel part of an operator needs a different part of an operand."""

@@ -15,12 +15,17 @@ from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.nests import WEIGHTS_STREAMED
 from loadmaster.planning.cutting.banding import until_all_end
 from loadmaster.planning.cutting.choice import ROOM
-from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
+from loadmaster.planning.cutting.options import (
+    OperatorPieces,
+    canonical_index,
+    channels_of,
+    piece_workload,
+)
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.job import operand_bytes
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
+from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, sizes_for
 
@@ -128,17 +133,10 @@ def _counts(extent: int, most: int) -> list[int]:
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
-def _channels(group: FusedOp, form: Divisible) -> int | None:
-    """The dimension of an operator's result that holds its output channels, if it can be cut."""
-    loops = group.nests[0].loops if group.nests else ()
-    axis = loops.index(CHANNELS) if CHANNELS in loops else None
-    return axis if axis in form.axes else None
-
-
 def _options(group: FusedOp, form: Divisible, cores: int) -> Iterator[Grid]:
     """Yield grids of blocks, cut along the outermost dimensions first, combined with up to
     ``cores`` channel parts."""
-    channels, outer = _channels(group, form), dict[int, int]()
+    channels, outer = channels_of(form, group), dict[int, int]()
     blocks: list[dict[int, int]] = []
     for axis in (axis for axis in form.axes if axis != channels):
         counts = _counts(form.shape[axis] // form.step[axis], form.shape[axis])
@@ -215,7 +213,7 @@ def _held_at_once(
     group, form = network.fused[number], network.forms[number]
     if not group.nests or form is None:
         return 1
-    channels, pieces = _channels(group, form), min(cores, grid.tiles)
+    channels, pieces = channels_of(form, group), min(cores, grid.tiles)
     if channels is None or storage not in form.uses or form.divides(storage, channels):
         return pieces
     return -(-pieces // len(grid.ends[channels]))

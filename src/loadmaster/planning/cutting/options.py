@@ -277,6 +277,13 @@ def _sizes_of(extent: int, step: int) -> Ints:
     return np.array([*range(unit, extent, unit), extent], dtype=np.int64)
 
 
+def channels_of(form: Divisible, group: FusedOp) -> int | None:
+    """The dimension of an operator's result that holds its output channels, if it can be cut."""
+    loops = group.nests[0].loops if group.nests else ()
+    axis = loops.index(CHANNELS) if CHANNELS in loops else None
+    return axis if axis in form.axes else None
+
+
 def piece_axes(form: Divisible, group: FusedOp) -> list[int]:
     """Dimensions along which an operator is cut: channels, rows (the longest other dimension) and
     columns."""
