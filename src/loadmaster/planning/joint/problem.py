@@ -277,19 +277,10 @@ class JointProblem:
 
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
         """End of every job or, where its output is copied to main memory, of that copy."""
-        ends = run.end[: len(self.workload.jobs)]
-        leaving = self._copies_to_main(run)
-        if not len(leaving):
-            return ends
-        delivered = ends.copy()
-        tensor = run.stay_tensor[run.copies[leaving]]
-        kept = self._output[tensor]
-        np.maximum.at(delivered, self._producer[tensor[kept]], run.end[len(ends) + leaving[kept]])
-        return delivered
-
-    def _copies_to_main(self, run: _native.JointEvaluation) -> Ints:
-        """Indices of the copies to main memory."""
-        return np.flatnonzero(run.outward)
+        ends = run.end[: len(self.workload.jobs)].copy()
+        made = self._output & (self._producer >= 0)
+        np.maximum.at(ends, self._producer[made], run.end[self._main_writers(run)[made]])
+        return ends
 
     def main_load(self, run: _native.JointEvaluation) -> int:
         """Peak of the bytes in main memory during an evaluation; O(operands + tensors log
@@ -312,7 +303,7 @@ class JointProblem:
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
         """The task that writes every tensor to main memory: its producer, or a copy; -1 for weights
         and inputs."""
-        writer, leaving = self._producer.copy(), self._copies_to_main(run)
+        writer, leaving = self._producer.copy(), np.flatnonzero(run.outward)
         writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
         return writer
 
@@ -381,7 +372,7 @@ class JointProblem:
         for job, tensor, write, stay in zip(*(column.tolist() for column in columns), strict=True):
             if not write:
                 (users[stay] if stay >= 0 else streams[tensor])[job] = None
-        for number in self._copies_to_main(run).tolist():
+        for number in np.flatnonzero(run.outward).tolist():
             users[int(run.copies[number])][len(self.workload.jobs) + number] = None
         return users, streams
 

@@ -163,8 +163,14 @@ def _points(
 
     @cache
     def networks(batch: int, names: str) -> tuple[Graph, ...]:
-        """Return the networks with these names, with this batch."""
-        return _subset(_load_batch(graphs, load, batch), names)
+        """Return the networks with these names, with this batch, for which they are read again; 0
+        leaves them as they are."""
+        if batch and load is None:
+            raise PlanError(
+                "batch: networks that have been read keep their batch: give load=, a function that"
+                " reads them with another"
+            )
+        return _subset(load(batch) if batch and load else graphs, names)
 
     for values in itertools.product(*(axis.values for axis in axes)):
         fields = list(zip(axes, values, strict=True))
@@ -179,19 +185,6 @@ def _points(
             own[MINI_BATCHES] = int(at[MINI_BATCHES])
         changes = [(axis.name, value) for axis, value in fields if axis.is_machine]
         yield PointInput(chosen, machine(target, changes), at, own)
-
-
-def _load_batch(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
-    """Return the networks with another batch, read again; 0 leaves them as they are. Raise
-    PlanError if they cannot be read again."""
-    if not batch:
-        return graphs
-    if load is None:
-        raise PlanError(
-            "batch: networks that have been read keep their batch: give load=, a function that"
-            " reads them with another"
-        )
-    return load(batch)
 
 
 def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
