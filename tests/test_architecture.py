@@ -24,9 +24,9 @@ LIMITS = {
     "placement": (31_741, 24, 31),
     "cost": (29_744, 24, 37),
     "mapping": (19_492, 32, 37),
-    "planning": (81_807, 51, 51),
+    "planning": (79_914, 51, 51),
     "report": (31_873, 27, 21),
-    "integrations": (97_954, 63, 89),
+    "integrations": (97_695, 63, 89),
     "cli": (15_222, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

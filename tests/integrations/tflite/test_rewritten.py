@@ -9,6 +9,7 @@ import pytest
 from tests.integrations.tflite.test_bands import aligned_bands, planned
 from tests.support.fuzzing import FUZZ
 from tests.support.tflite_bands import convolutional
+from tests.support.tflite_models import Model
 
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.integrations.tflite.interpreter import differing
@@ -221,3 +222,14 @@ def test_words_changed_at_random_are_found_or_give_the_same_bits():
             difference = differing(old, bytes(wrong), 2**16)
             assert difference is None or "interpreter" in difference, (seed, at, difference)
     assert found > 4 * count
+
+
+def test_a_body_that_runs_itself_is_a_fault():
+    model = Model()
+    for _ in range(2):
+        graph = model.subgraph()
+        operands = [graph.tensor("1", "bool", [True]), graph.input("1x4x4x1")]
+        graph.outputs = [graph.out("IF", operands, "1x4x4x1", {0: 1, 1: 1})]
+    data = model.bytes()
+    with pytest.raises(AllocationError, match="recursion"):
+        check_rewritten(data, data)

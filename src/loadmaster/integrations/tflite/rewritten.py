@@ -66,6 +66,7 @@ def check_rewritten(old: bytes, new: bytes) -> int:
         ArithmeticError,
         LookupError,
         MemoryError,
+        RecursionError,
         TypeError,
         ValueError,
         struct.error,
