@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+CPU = torch.device("cpu")
 RUN = "loadmaster_run"
 """Name of the node that `name_runs` adds to both graphs of a training step."""
 
@@ -172,7 +173,7 @@ class Captured:
     calls: list[Call]
     parts: tuple[GraphPart, ...]
     constants: dict[int, Tensor] = field(default_factory=dict)
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device: torch.device = CPU
     streamed: frozenset[int] = frozenset()
 
     def bytes_of(self, storages: Iterable[int]) -> int:
@@ -230,13 +231,13 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
             "call_function",
             torch.ops.aten.empty.memory_format,
             ([0],),
-            {"device": torch.device("cpu")},
+            {"device": CPU},
             name=RUN,
         )
     mode = detect_fake_mode([node.meta.get("val") for node in forward.graph.nodes])
     assert mode is not None
     with mode:
-        run.meta["val"] = torch.empty(0, device="cpu")
+        run.meta["val"] = torch.empty(0, device=CPU)
     end.args = ((*saved[:results], run, *saved[results:]),)
     after = next(
         node
@@ -324,7 +325,7 @@ class _Reader:
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
         self.constants: dict[int, Tensor] = {}
-        self.device = torch.device("cpu")
+        self.device = CPU
         self._symbols: dict[Any, int] = {}
         self._fakes: dict[View, Any] = {}
         self._numbers: dict[int, int] = {}
@@ -332,9 +333,10 @@ class _Reader:
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
         """Mark storages of results as the caller's."""
-        for value in values:
-            if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
-                self.storages[value.storage].owner = Owner.RETURNED
+        for view in views(values):
+            storage = self.storages[view.storage]
+            if storage.owner is Owner.PLAN:
+                storage.owner = Owner.RETURNED
 
     def read(
         self,

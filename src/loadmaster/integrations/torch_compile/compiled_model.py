@@ -28,6 +28,7 @@ import torch
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError, UnitError
 from loadmaster.core.units import format_bytes, format_seconds, parse_bytes, parse_share
 from loadmaster.integrations.torch_compile.captured import (
+    CPU,
     Owner,
     View,
     capture,
@@ -494,7 +495,7 @@ class CompiledModel:
         if given is None or given == 1.0 or not own:
             return
         with self.lock:
-            self.memory(torch.device("cpu"))
+            self.memory(CPU)
             if known.file is None:
                 return
             known.find_in_files([known.of(one, movable=True) for one in own])

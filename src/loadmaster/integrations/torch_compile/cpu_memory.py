@@ -41,7 +41,7 @@ import torch
 from loadmaster import _native
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
+from loadmaster.integrations.torch_compile.captured import CPU, View, at_address, on_storage
 from loadmaster.placement.sequence import CopyLink
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ class FastArena:
 
     bytes: int
     base: int
-    device = torch.device("cpu")
+    device = CPU
 
     def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
         """Return the tensor of a view whose storage has ``bytes`` at ``offset``. It is valid as
@@ -519,7 +519,7 @@ class CpuMemory:
             to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
         }
         self._free = {False: 0.0, True: 0.0}  # end of each thread's last copy
-        probe = max(min(_PROBE, self.file.limit or _PROBE) // PAGE * PAGE, PAGE)
+        probe = max(min(_PROBE, limit or _PROBE) // PAGE * PAGE, PAGE)
         to_slow, to_fast = (
             probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
         )

@@ -255,7 +255,8 @@ def _resized_planes(call: Call) -> Iterator[Cut]:
 def _attention(call: Call) -> Iterator[Cut]:
     """Cut by samples, or by heads if queries and keys have the same number; the mask is
     broadcast."""
-    query, key = (call.arguments[i] for i in ((1, 2) if call.kind.endswith("backward") else (0, 1)))
+    first = int(call.kind.endswith("backward"))  # the gradient comes before them
+    query, key = call.arguments[first : first + 2]
     mask = call.keywords.get("attn_mask")
     for dim in range(2):
         if query.size[dim] != key.size[dim]:
@@ -310,10 +311,6 @@ _RULE_OF = {f"aten.{name}": rule for rule, names in _RULES for name in names.spl
 def cuts_of(call: Call) -> Iterable[Cut]:
     """Return the ways to cut a call, in order of preference; none if there is no rule for it."""
     rule = _RULE_OF.get(call.kind)
-    if (
-        rule is None
-        and isinstance(call.target, torch._ops.OpOverload)
-        and torch.Tag.pointwise in call.target.tags
-    ):
+    if rule is None and torch.Tag.pointwise in call.target.tags:
         rule = _elementwise
     return () if rule is None else rule(call)

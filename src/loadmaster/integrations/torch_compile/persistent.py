@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
+from loadmaster.integrations.torch_compile.captured import CPU, View, at_address, on_storage
 from loadmaster.integrations.torch_compile.cpu_memory import (
     FilePlace,
     SlowFile,
@@ -33,7 +33,6 @@ _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to
 2.13; tested by `can_offload`."""
 _POINTER_BYTES = 32
-_CPU = torch.device("cpu")
 SMALLEST = 64 << 10
 """Least bytes of a tensor that is worth moving."""
 _READ_AT_ONCE = 2 << 20
@@ -136,7 +135,7 @@ class PersistentTensor:
             place = self.reserve(file)
             if not self.fresh:
                 self._slow_bytes().write(_bytes_of(storage))
-            swap_memory(storage, at_address(place.address, self.bytes, _CPU))
+            swap_memory(storage, at_address(place.address, self.bytes, CPU))
         self.offloaded = True
         self.changed()
 
@@ -220,13 +219,12 @@ class PersistentTensors:
         new = [
             one
             for one in wanted
-            if not one.looked_up and one.bytes >= SMALLEST and self.file is not None
+            if not (one.looked_up or one.place) and one.bytes >= SMALLEST and self.file is not None
         ]
         mappings = file_mappings() if new else []
         for one in new:
-            storage, one.looked_up = one.storage, True
-            if storage is not None and one.place is None:
-                one.place = place_in_file(storage.data_ptr(), one.bytes, mappings)
+            one.looked_up = True
+            one.place = place_in_file(one.storage.data_ptr(), one.bytes, mappings)
 
     def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Return the entry of a tensor's storage, None if it has none."""
@@ -237,7 +235,7 @@ class PersistentTensors:
         `SlowMemoryError`."""
         assert self.file is not None
         place = FileRegion(self.file, view.bytes)
-        tensor = on_storage(at_address(place.address, view.bytes, _CPU), view)
+        tensor = on_storage(at_address(place.address, view.bytes, CPU), view)
         one = self.of(tensor, movable=True)
         one.place, one.offloaded = place, True
         return tensor, place
@@ -269,8 +267,7 @@ class PersistentTensors:
         """Offload those of the ``wanted`` tensors that have a place in slow memory, until they are
         placed again. Changed tensors must have left files of weights before."""
         for one in wanted:
-            storage = one.storage
-            if one.movable and one.place and storage is not None and not one.is_at_place(storage):
+            if one.movable and one.place and not one.is_at_place(one.storage):
                 one.offload(self.file)
 
     def place(self, wanted: Iterable[tuple[PersistentTensor, bool]]) -> None:

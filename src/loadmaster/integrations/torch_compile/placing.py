@@ -16,7 +16,7 @@ import numpy as np
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.problem import Buffer
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, column_of
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
@@ -353,13 +353,12 @@ def _holders(traced: Traced, away: frozenset[int], around: Surroundings) -> dict
     holders[_KEPT][:boundary] += around.results[0]
     holders[_KEPT][boundary:] += around.results[1]
     second = {view.storage for part in traced.parts[1:] for view in views(part.returned)}
-    made: set[int] = set()
-    for k, (call, profile) in enumerate(zip(traced.calls, traced.profiles, strict=True)):
-        for s in {*call.writes} - made - away:
-            if storages[s].owner is Owner.RETURNED:
-                holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
-        made.update(call.writes)
-        holders[_UNPLANNED][k] += profile.outside
+    backwards = reversed([*enumerate(traced.calls)])
+    made = {s: k for k, call in backwards for s in call.writes}  # by the first of its writers
+    for s, k in made.items():
+        if storages[s].owner is Owner.RETURNED and s not in away:
+            holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
+    holders[_UNPLANNED] += column_of(traced.profiles, "outside", np.int64)
     return holders
 
 

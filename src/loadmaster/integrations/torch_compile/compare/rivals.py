@@ -54,7 +54,7 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
     counts = Counter(
         type(m)
         for m in module.modules()
-        if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict)
+        if [*m.children()] and not isinstance(m, nn.ModuleList | nn.ModuleDict)
     )
     repeated = [cls for cls, count in counts.most_common() if count >= 3]
     if not repeated:
