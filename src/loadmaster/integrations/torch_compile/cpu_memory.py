@@ -345,6 +345,9 @@ class Arena(FastArena):
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._memory = memoryview(self._map)
         _native.add_arena(self.base, self.bytes)
+        # Whatever PyTorch allocates at these addresses later is not the arena's.
+        self._forget = weakref.finalize(self, _native.remove_arena, self.base)
+        self._forget.atexit = False
 
     def part(self, offset: int, bytes: int) -> memoryview:
         """Return the whole pages that hold ``bytes`` at ``offset``."""
@@ -357,7 +360,7 @@ class Arena(FastArena):
 
     def close(self) -> None:
         """Unmap the memory."""
-        _native.remove_arena(self.base)
+        self._forget()
         self._memory.release()
         with contextlib.suppress(BufferError):
             self._map.close()
