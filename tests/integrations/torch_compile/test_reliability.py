@@ -298,6 +298,18 @@ def test_memory_where_an_arena_was_is_freed_again():
     assert [freed >= 0 for _, _, freed in rows] == [True] * 16
 
 
+def test_steps_of_many_shapes_in_any_order_grow_nothing():
+    call = with_plan(nn.Linear(16, 4), dynamic=True)
+    shapes = range(3, 8)
+    with torch.no_grad():
+        for order in itertools.permutations(shapes):
+            for rows in order:
+                call(torch.ones(rows, 16))
+    plans = model_of(call).plans
+    assert len(plans) == len(shapes)
+    assert all(len(plan.later_graphs) <= 1 for plan in plans)
+
+
 def test_steps_grow_nothing():
     trained = Trained(rows=128)
     assert all(trained.step() for _ in range(50))

@@ -361,7 +361,8 @@ class CompiledModel:
             self.last_step_graphs.append(plan)
         self._peak = max(self._peak, step_peak(self.last_step_graphs))
         for i, one in enumerate(self.last_step_graphs):
-            one.later_graphs.add(tuple(self.last_step_graphs[i + 1 :]))
+            later = self.last_step_graphs[i + 1 :]
+            one.later_graphs.add(tuple(each for each in later if len(each.graphs) > 1))
 
     def offload_gradients(self, plan: PlannedGraph) -> None:
         """Offload gradients of earlier backward passes if the graph's plan needs their memory; else
@@ -623,7 +624,7 @@ class PlannedGraph:
         Most bytes of gradients from earlier backward passes, and of results that callers still
         held, at the beginning of the forward part (index 0) and of the backward part (1).
     later_graphs
-        Sequences of graphs that have run after this one, each from one step.
+        Sequences of graphs with a backward part that have run after this one, each from one step.
     results
         Tensors that the forward part has returned to the caller.
     history, times
