@@ -1,6 +1,10 @@
 """Weights that are mapped from a file of safetensors: the file is their slow memory, until somebody
 changes them."""
 
+import gc
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from tests.support.compiled import fit, same, stack, with_plan
@@ -16,16 +20,20 @@ def network(seed=0):
     return stack(WIDTH, LAYERS, seed).eval()
 
 
-@pytest.fixture
-def mapped(tmp_path):
+def mapped_in(folder):
     """A network whose weights are in a file, which maps them, and a plan for half of its memory."""
-    path = tmp_path / "weights.safetensors"
+    path = folder / "weights.safetensors"
     safetensors.save_file(
         network().state_dict(), path, metadata={"odd": "x" * 77}
     )  # so that tensors begin anywhere
     module = network(1)
     module.load_state_dict(safetensors.load_file(path), assign=True)
-    return module, with_plan(module, 0.5, slow_memory=str(tmp_path))
+    return module, with_plan(module, 0.5, slow_memory=str(folder))
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    return mapped_in(tmp_path)
 
 
 def places(call):
@@ -49,6 +57,22 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
     assert any(place.shift for place in places(call))
     assert model.memory(torch.device("cpu")).file.used == 0
     assert same(module.state_dict().values(), network().state_dict().values())
+
+
+def test_a_file_is_closed_once_no_weights_are_in_it(tmp_path):
+    def opened():
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [*map(os.readlink, links)].count(f"{tmp_path}/weights.safetensors")
+
+    module, call = mapped_in(tmp_path)
+    with torch.no_grad():
+        call(torch.randn(4, WIDTH))
+    assert len(places(call)) == LAYERS
+    assert opened() == 1
+    del module, call
+    torch._dynamo.reset()
+    gc.collect()
+    assert opened() == 0
 
 
 def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):

@@ -210,14 +210,23 @@ class WeightFile(DirectFile):
         super().__init__(path, path, os.O_RDONLY)
 
 
-@cache
-def _open_weights(path: str, device: int, inode: int) -> WeightFile | None:
+_WEIGHT_FILES: weakref.WeakValueDictionary[tuple[int, int], WeightFile] = (
+    weakref.WeakValueDictionary()
+)
+"""Open files of weights by device and inode; each is closed with the last tensor's place in it."""
+
+
+def _open_weights(path: str, status: os.stat_result) -> WeightFile | None:
     """Return a file of weights; None if it cannot be read directly."""
-    try:
-        file = WeightFile(path)
-        file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
-    except (OSError, SlowMemoryError):
-        return None
+    key = status.st_dev, status.st_ino
+    file = _WEIGHT_FILES.get(key)
+    if file is None:
+        try:
+            file = WeightFile(path)
+            file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
+        except (OSError, SlowMemoryError):
+            return None
+        _WEIGHT_FILES[key] = file
     return file
 
 
@@ -285,7 +294,7 @@ def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> 
                 status = os.stat(path)
             except OSError:  # the file is gone
                 return None
-            file = _open_weights(path, status.st_dev, inode) if status.st_ino == inode else None
+            file = _open_weights(path, status) if status.st_ino == inode else None
             place = offset + address - start
             return None if file is None else FilePlace(file, place, address, bytes)
     return None
