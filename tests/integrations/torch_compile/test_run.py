@@ -281,6 +281,21 @@ def test_regions_of_the_slow_file_are_used_again(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("used", [1, 2])
+def test_what_a_rival_saves_is_in_the_slow_file_as_long_as_it_may_be_asked_for(used, tmp_path):
+    """Passes backward may leave tensors unread, and read others twice."""
+    file, x = SlowFile(tmp_path), torch.randn(64, 512, requires_grad=True)
+    with rivals.saved_to_file(file, lambda tensor: tensor is x):
+        results = [x.exp(), x.sin().exp()][:used]
+    assert file.used > 0
+    loss = results[-1].sum()
+    gradients = [torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2)]
+    assert torch.equal(*gradients)
+    assert file.used > 0
+    del results, loss
+    assert file.used == 0
+
+
 @pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, 0)])
 def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, monkeypatch):
     """Every variant has as many timed steps as the one with fewest."""

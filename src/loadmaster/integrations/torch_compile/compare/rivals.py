@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,10 @@ def saved_to_file(
         if tensor.nbytes < SMALLEST or kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
-        slow = SlowTensor(view_of(dense), file, file.reserve(pages(dense.nbytes)))
+        count = pages(dense.nbytes)
+        slow = SlowTensor(view_of(dense), file, file.reserve(count))
+        # A pass backward may read it several times, or not at all.
+        weakref.finalize(slow, file.release, slow.start, count)
         slow.write(dense)
         return slow, tensor.stride()
 
@@ -40,7 +44,6 @@ def saved_to_file(
             return packed
         slow, stride = packed
         dense: torch.Tensor = slow.read()
-        file.release(slow.start, pages(dense.nbytes))
         if dense.stride() == stride:
             return dense
         return torch.empty_strided(dense.shape, stride, dtype=dense.dtype).copy_(dense)
