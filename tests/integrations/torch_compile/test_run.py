@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -294,6 +295,26 @@ def test_what_a_rival_saves_is_in_the_slow_file_as_long_as_it_may_be_asked_for(u
     assert file.used > 0
     del results, loss
     assert file.used == 0
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x.expand(8, *x.shape),
+        lambda x: x.t(),
+        lambda x: x[:, 100:300],
+        lambda x: x.view(4, 16, 16, 32).to(memory_format=torch.channels_last),
+        lambda x: torch.view_as_complex(x.view(64, 256, 2)).conj(),
+    ],
+)
+def test_what_a_rival_saves_may_be_any_view(form, tmp_path):
+    file, x = SlowFile(tmp_path), torch.randn(64, 512, requires_grad=True)
+    shown, found = form(x), []
+    for hooks in (nullcontext(), rivals.saved_to_file(file, lambda tensor: False)):
+        with hooks:
+            loss = (shown * shown.exp()).abs().sum()
+        found += torch.autograd.grad(loss, x, retain_graph=True)
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, 0)])

@@ -17,7 +17,7 @@ from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
 from loadmaster.integrations.torch_compile.captured import view_of
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
-from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, compact, fast
 
 
 def saved_to_file(
@@ -27,28 +27,18 @@ def saved_to_file(
     back, unless ``kept(tensor)`` (parameters): `torch.autograd.graph.save_on_cpu` with a file."""
 
     def pack(tensor: torch.Tensor) -> Any:
-        """Move a saved tensor to the file, unless it is small or kept."""
+        """Move a saved tensor to the file, without gaps, unless it is small or kept."""
         if tensor.nbytes < SMALLEST or kept(tensor):
             return tensor
-        dense = tensor.detach().contiguous()
-        count = pages(dense.nbytes)
-        slow = SlowTensor(view_of(dense), file, file.reserve(count))
+        view = view_of(tensor)
+        view = view._replace(stride=compact(view), offset=0)
+        slow = SlowTensor(view, file, file.reserve(pages(view.bytes)))
         # A pass backward may read it several times, or not at all.
-        weakref.finalize(slow, file.release, slow.start, count)
-        slow.write(dense)
-        return slow, tensor.stride()
+        weakref.finalize(slow, file.release, slow.start, pages(view.bytes))
+        slow.write(tensor.detach().resolve_conj().resolve_neg())
+        return slow
 
-    def unpack(packed: Any) -> torch.Tensor:
-        """Return a saved tensor, read back from the slow memory if it was moved there."""
-        if isinstance(packed, torch.Tensor):
-            return packed
-        slow, stride = packed
-        dense: torch.Tensor = slow.read()
-        if dense.stride() == stride:
-            return dense
-        return torch.empty_strided(dense.shape, stride, dtype=dense.dtype).copy_(dense)
-
-    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+    return torch.autograd.graph.saved_tensors_hooks(pack, fast)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
