@@ -701,7 +701,7 @@ class PlannedGraph:
         """Capture the graph, find its persistent tensors, and profile its kernels for planning."""
         model, known = self.model, self.model.persistent
         captured = capture(self.graphs, given, self.kept)
-        traced = Traced(**vars(captured))
+        traced = Traced(**vars(captured), given=persistent_inputs(captured, given))
         if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._shared:
             traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
@@ -716,7 +716,6 @@ class PlannedGraph:
         }
         self.traced = replace(
             traced,
-            given=persistent_inputs(traced, given),
             movable=movable_storages(traced, self.kept).intersection(large),
             gradients=movable_gradients(traced, given).intersection(large),
         )

@@ -169,7 +169,7 @@ class ExecutablePlan:
         """Return the tensor that autograd saves in place of a planned tensor: same shape, no
         valid contents."""
         t, size = self._number.get(view.storage), self.captured.storages[view.storage].bytes
-        if not size or (t is None and view.storage not in self.streamed_offsets):
+        if not size:
             return view.empty(self.captured.device)
         return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
 
@@ -554,9 +554,10 @@ class History:
         to profiled seconds of those that it ran: profiles are made on cold memory, or while other
         graphs compile.
         """
-        ran = self._profile_seconds > 0
-        pace = step.kernels[ran].sum() / self._profile_seconds.sum() if ran.any() else 1.0
-        rows = zip(traced.calls, self._calls, step.kernels, traced.profiles, strict=True)
+        profiled = column_of(self._ran.profiles, "seconds")
+        ran = profiled > 0
+        pace = step.kernels[ran].sum() / profiled.sum() if ran.any() else 1.0
+        rows = zip(traced.calls, self._ran.calls, step.kernels, traced.profiles, strict=True)
         return np.array(
             [own if call is seen else profile.seconds * pace for call, seen, own, profile in rows]
         )
@@ -609,9 +610,7 @@ class History:
         touches memory for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT_STEPS else 0 :]
         if recent:
-            ran = program.captured
-            self._used_steps, self._calls = recent, ran.calls
-            self._profile_seconds = column_of(ran.profiles, "seconds")
+            self._used_steps, self._ran = recent, program.captured
             self._link_of_step = partial(
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -30,7 +30,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Owner,
     Storage,
     is_view,
-    persistent_inputs,
     view_of,
     views,
 )
@@ -458,14 +457,16 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
     first, second = traced.parts
     if len(second.returned) != len(first.given):
         return traced
-    mine, uses = updates.wanted(), Counter(view.storage for view in views(first.given))
+    mine = updates.wanted()
     storages, calls = list(traced.storages), list(traced.calls)
-    own_storage = persistent_inputs(traced, given)
     added: list[tuple[int, Call]] = []
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
-        if not (is_view(slot) and is_view(gradient) and id(given[i]) in mine):
-            continue
-        if uses[slot.storage] == 1 and slot.storage in own_storage:
+        if (
+            is_view(slot)
+            and is_view(gradient)
+            and slot.storage in traced.given
+            and id(given[i]) in mine
+        ):
             update = traced.updates[i] = updates.of(given[i])
             state = traced.states[i] = dict(enumerate(update.tensors.values(), len(storages)))
             own = storages[slot.storage].name

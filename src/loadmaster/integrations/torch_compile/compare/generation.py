@@ -113,8 +113,10 @@ def _make_module(spot: str) -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     made = factory_of(spot)()
     module, prompt = made[:2] if isinstance(made, tuple) and len(made) > 1 else (None, None)
-    if isinstance(prompt, dict | tuple):
-        prompt = prompt.get("input_ids") if isinstance(prompt, dict) else prompt[0]
+    if isinstance(prompt, dict):
+        prompt = prompt.get("input_ids")
+    elif isinstance(prompt, tuple):
+        prompt = prompt[0]
     if (
         not isinstance(module, nn.Module)
         or not hasattr(module, "generate")
