@@ -216,16 +216,14 @@ _WEIGHT_FILES: weakref.WeakValueDictionary[tuple[int, int], WeightFile] = (
 """Open files of weights by device and inode; each is closed with the last tensor's place in it."""
 
 
-def _open_weights(path: str, status: os.stat_result) -> WeightFile | None:
-    """Return a file of weights; None if it cannot be read directly."""
+def _open_weights(path: str, status: os.stat_result) -> WeightFile:
+    """Return a file of weights. Raises `OSError` and `SlowMemoryError` if it cannot be read
+    directly."""
     key = status.st_dev, status.st_ino
     file = _WEIGHT_FILES.get(key)
     if file is None:
-        try:
-            file = WeightFile(path)
-            file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
-        except (OSError, SlowMemoryError):
-            return None
+        file = WeightFile(path)
+        file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
         _WEIGHT_FILES[key] = file
     return file
 
@@ -287,16 +285,15 @@ def file_mappings() -> list[FileMapping]:
 
 def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> FilePlace | None:
     """Return the place in a file of ``bytes`` at ``address``; None if no mapping holds all of them,
-    or the file was replaced."""
+    or the file was replaced or cannot be read directly."""
     for start, end, offset, path, inode in mappings:
         if start <= address and address + bytes <= end:
-            try:
+            # The file may be gone, or cannot be read directly.
+            with contextlib.suppress(OSError, SlowMemoryError):
                 status = os.stat(path)
-            except OSError:  # the file is gone
-                return None
-            file = _open_weights(path, status) if status.st_ino == inode else None
-            place = offset + address - start
-            return None if file is None else FilePlace(file, place, address, bytes)
+                if status.st_ino == inode:
+                    file = _open_weights(path, status)
+                    return FilePlace(file, offset + address - start, address, bytes)
     return None
 
 

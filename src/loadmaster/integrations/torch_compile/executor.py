@@ -135,7 +135,7 @@ class ExecutablePlan:
         weights."""
         self.captured, self.problem, self.placed = traced, placed.problem, placed
         self.memory, self.arena = memory, memory.arena(placed.arena)
-        self._moving, self._shifts = moving, shifts
+        self._shifts = shifts
         self._number = {storage: t for t, storage in enumerate(self.problem.storage)}
         self._stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
@@ -144,6 +144,8 @@ class ExecutablePlan:
         self.launches = [self._launch(k, call) for k, call in enumerate(traced.calls)]
         self.steps = self._steps()
         self.slow_bytes = 0
+        moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
+        self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
         self.copies = self._copies()
         self.streamed_offsets = {
             s: self._reserve(pages(traced.storages[s].bytes))
@@ -157,8 +159,6 @@ class ExecutablePlan:
             for start, end, offset in spans
             if start < boundary <= end
         )
-        moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
-        self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
 
     @property
     def blocking(self) -> frozenset[int]:
@@ -253,11 +253,10 @@ class ExecutablePlan:
         """Return the plan's copies with addresses in the fast memory and slots in the slow one."""
         slots: dict[int, int] = {}
         copies = []
-        for move in self.placed.placement.moves:
+        for i, move in enumerate(self.placed.placement.moves):
             size = int(self.problem.sequence.sizes[move.tensor])
             if move.tensor not in slots:
-                mine = self.problem.storage[move.tensor] not in self._moving
-                slots[move.tensor] = self._reserve(size if mine else 0)
+                slots[move.tensor] = self._reserve(0 if i in self.persistent else size)
             # A copy that blocks may be between two stays: the first leaves, the second comes.
             offsets = [
                 offset

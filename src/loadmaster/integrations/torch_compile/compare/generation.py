@@ -208,8 +208,7 @@ def _generate(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
 
 def _last_token_figures(model: CompiledModel) -> dict[str, Any]:
     """Return the figures of the graphs of the last step, which generate a token."""
-    plans = [plan for plan in model.last_step_graphs if plan.program is not None]
-    found = model.summary()
+    plans, found = model.last_step_graphs, model.summary()
     return {
         "planned_peak": found.planned_peak,
         "moved_bytes": found.moved_bytes,
