@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, TensorPlacement, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
@@ -61,91 +61,70 @@ def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> Movement
     PlacementError
         If an engine's order makes a kernel wait for a copy that cannot start before it.
     """
-    return _Clock(sequence, placement).run()
+    moves = placement.moves
+    rows = zip(
+        sequence.kernels, operands_in_slow(sequence, placement), placement.algorithms, strict=True
+    )
+    seconds = [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows]
+    starts, ends = [0.0] * len(moves), [math.nan] * len(moves)
+    # Time as the engines see it: it stands still while copies block, for `paused` seconds before
+    # each kernel in all.
+    opened, paused = [0.0] * (len(seconds) + 1), [0.0] * (len(seconds) + 1)
+    blocking: list[list[int]] = [[] for _ in opened]
+    awaited: list[list[int]] = [[] for _ in opened]
+    # Copies to the fast memory have an engine of their own unless both directions share the link.
+    engines = [move.to_fast and not sequence.link.shared for move in moves]
+    queues: tuple[deque[int], deque[int]] = deque(), deque()
+    free = [0.0, 0.0]
+    for m, (move, engine) in enumerate(zip(moves, engines, strict=True)):
+        if move.start == move.end:
+            blocking[move.start].append(m)
+        else:
+            awaited[move.end].append(m)
+            queues[engine].append(m)
 
-
-class _Clock:
-    """Advances from position to position; an engine's copies are timed when the first kernel that
-    waits for one of them is reached."""
-
-    def __init__(self, sequence: KernelSequence, placement: TensorPlacement) -> None:
-        self.sequence = sequence
-        self.moves = placement.moves
-        rows = zip(
-            sequence.kernels,
-            operands_in_slow(sequence, placement),
-            placement.algorithms,
-            strict=True,
-        )
-        seconds = [kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows]
-        self.seconds = np.array(seconds, dtype=np.float64)
-        self.opened = [0.0] * (len(sequence.kernels) + 1)
-        self.starts, self.ends = [0.0] * len(self.moves), [math.nan] * len(self.moves)
-        self.queues: tuple[deque[int], deque[int]] = deque(), deque()
-        self.free = [0.0, 0.0]
-        self.blocking: list[list[int]] = [[] for _ in self.opened]
-        self.awaited: list[list[int]] = [[] for _ in self.opened]
-        for m, move in enumerate(self.moves):
-            if move.start == move.end:
-                self.blocking[move.start].append(m)
-            else:
-                self.awaited[move.end].append(m)
-                self.queues[self._engine(move)].append(m)
-
-    def _engine(self, move: Move) -> int:
-        """Return the copy engine of a move: 1 for copies to the fast memory with separate engines,
-        else 0."""
-        return int(move.to_fast and not self.sequence.link.shared)
-
-    def run(self) -> MovementTimeline:
-        """Run kernels and copies in order, and return the times of both in seconds."""
-        # Time as the engines see it: it stands still while copies block, for `paused` seconds
-        # before each kernel in all.
-        now = blocked = 0.0
-        paused = [0.0] * len(self.opened)
-        for p, seconds in enumerate([*self.seconds.tolist(), 0.0]):
-            for m in self.awaited[p]:
-                self._make(m, p)
-                now = max(now, self.ends[m])
-            for m in self.blocking[p]:
-                self.starts[m] = now + blocked
-                blocked += move_seconds(self.sequence, self.moves[m])
-                self.ends[m] = now + blocked
-            self.opened[p] = now
-            paused[p] = blocked
-            now += seconds
-        opened, pauses = np.array(self.opened), np.array(paused)
-        start = (opened + pauses)[:-1]
-        return MovementTimeline(
-            start, start + self.seconds, *self._copies(opened, pauses), now + blocked
-        )
-
-    def _copies(self, opened: Floats, paused: Floats) -> tuple[Floats, Floats]:
-        """Starts and ends of all copies, with the pauses before them."""
-        starts, ends = np.array(self.starts), np.array(self.ends)
-        overlaps = np.array([move.start < move.end for move in self.moves], dtype=bool)
-        starts[overlaps] += paused[np.searchsorted(opened, starts[overlaps], side="right") - 1]
-        before = np.searchsorted(opened, ends[overlaps], side="left") - 1
-        ends[overlaps] = np.maximum(
-            starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0)
-        )
-        return starts, ends
-
-    def _make(self, awaited: int, position: int) -> None:
+    def make(last: int, position: int) -> None:
         """Time the copies of an engine up to one that must be complete at a position: all of them
         must begin before it."""
-        engine = self._engine(self.moves[awaited])
-        while math.isnan(self.ends[awaited]):
-            m = self.queues[engine].popleft()
-            move = self.moves[m]
+        engine = engines[last]
+        while math.isnan(ends[last]):
+            m = queues[engine].popleft()
+            move = moves[m]
             if move.start >= position:
-                waiting, first = (
-                    self.sequence.tensors[self.moves[n].tensor].name for n in (awaited, m)
-                )
+                waiting, first = (sequence.tensors[moves[n].tensor].name for n in (last, m))
                 raise PlacementError(
                     f"the copy of tensor {waiting!r} must be complete at position {position} but"
                     f" waits for that of {first!r}, which begins at {move.start}: list copies in an"
                     " order in which they can be made"
                 )
-            self.starts[m] = max(self.free[engine], self.opened[move.start])
-            self.ends[m] = self.free[engine] = self.starts[m] + move_seconds(self.sequence, move)
+            starts[m] = max(free[engine], opened[move.start])
+            ends[m] = free[engine] = starts[m] + move_seconds(sequence, move)
+
+    now = blocked = 0.0
+    for p, kernel_seconds in enumerate([*seconds, 0.0]):
+        for m in awaited[p]:
+            make(m, p)
+            now = max(now, ends[m])
+        for m in blocking[p]:
+            starts[m] = now + blocked
+            blocked += move_seconds(sequence, moves[m])
+            ends[m] = now + blocked
+        opened[p], paused[p] = now, blocked
+        now += kernel_seconds
+    positions, pauses = np.array(opened), np.array(paused)
+    start = (positions + pauses)[:-1]
+    overlaps = np.array([move.start < move.end for move in moves], dtype=bool)
+    copies = _with_pauses(np.array(starts), np.array(ends), overlaps, positions, pauses)
+    return MovementTimeline(start, start + np.array(seconds), *copies, now + blocked)
+
+
+def _with_pauses(
+    starts: Floats, ends: Floats, overlaps: Mask, opened: Floats, paused: Floats
+) -> tuple[Floats, Floats]:
+    """Starts and ends of all copies, those that overlap kernels with the pauses before them."""
+    starts[overlaps] += paused[np.searchsorted(opened, starts[overlaps], side="right") - 1]
+    before = np.searchsorted(opened, ends[overlaps], side="left") - 1
+    ends[overlaps] = np.maximum(
+        starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0)
+    )
+    return starts, ends
