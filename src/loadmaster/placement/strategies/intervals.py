@@ -87,46 +87,46 @@ class _Assigner:
             [kernel.seconds_within(False, a) for kernel, a in rows], dtype=np.float64
         )
         self.spare = [seconds] * 2 if sequence.link.shared else [seconds, seconds.copy()]
+        self.end = len(seconds)
         self.stays: list[Stay] = []
         self.moves: list[Move] = []
 
     def assign(self, t: int, needed: set[int]) -> None:
         """Decide one tensor; the room that was reserved for it is available to it."""
+        self.t, self.needed, self.uses = t, needed, self.sequence.uses[t]
+        _, self.bytes, self.kind = self.sequence.tensors[t]
         self.size = int(self.sequence.sizes[t])
         for k in needed:
             self.room[k] += self.size
-        uses = self.sequence.uses[t]
-        kernels = len(self.sequence.kernels)
-        kind = self.sequence.tensors[t].kind
-        if kind is StoredKind.WEIGHT and self._fits(0, kernels):
-            self._take(Stay(t, 0, kernels))
+        if self.kind is StoredKind.WEIGHT and self._fits(0, self.end):
+            self._take(0, self.end)
             return
         # The position from which the slow copy is valid.
-        valid: int | None = 0 if kind in (StoredKind.WEIGHT, StoredKind.INPUT) else None
+        valid: int | None = 0 if self.kind in (StoredKind.WEIGHT, StoredKind.INPUT) else None
         i = 0
-        while i < len(uses):
-            segment = self._segment(t, i, valid, needed)
+        while i < len(self.uses):
+            segment = self._segment(i, valid)
             if not segment:
-                valid = uses[i][0] + 1 if uses[i][1].write else valid
+                k, operand = self.uses[i]
+                valid = k + 1 if operand.write else valid
                 i += 1
                 continue
-            self._commit(t, segment)
+            self._commit(segment)
             if segment.evict:
                 valid = segment.evict.end
             i = segment.last + 1
 
-    def _segment(self, t: int, i: int, valid: int | None, needed: set[int]) -> _Segment | None:
+    def _segment(self, i: int, valid: int | None) -> _Segment | None:
         """The longest segment that begins with use ``i``, or None if that use is better off in the
         slow memory."""
-        uses = self.sequence.uses[t]
+        uses = self.uses
         k, operand = uses[i]
-        kind = self.sequence.tensors[t].kind
         if operand.write and not operand.read:
             segment = _Segment(i, i, k, k + 1) if self._fits(k, k + 1) else None
-        elif i == 0 and kind is StoredKind.INPUT and self._fits(0, k + 1):
-            segment, valid = _Segment(i, i, 0, k + 1), None
+        elif i == 0 and self.kind is StoredKind.INPUT and self._fits(0, k + 1):
+            segment = _Segment(i, i, 0, k + 1)
         else:
-            segment = self._fetched(t, i, valid or 0, k in needed)
+            segment = self._fetched(i, valid or 0)
         if not segment:
             return None
         while segment.last + 1 < len(uses) and self._fits(
@@ -136,63 +136,59 @@ class _Assigner:
             segment.end = uses[segment.last][0] + 1
         inside = uses[segment.first : segment.last + 1]
         dirty = segment.fetch is None or any(o.write for _, o in inside)
-        return (
-            segment
-            if not dirty or self._leave(t, segment, any(k in needed for k, _ in inside))
-            else None
-        )
+        forced = any(k in self.needed for k, _ in inside)
+        return segment if not dirty or self._leave(segment, forced) else None
 
-    def _fetched(self, t: int, i: int, valid: int, forced: bool) -> _Segment | None:
+    def _fetched(self, i: int, valid: int) -> _Segment | None:
         """Copy back as late as the engine's time allows."""
-        k = self.sequence.uses[t][i][0]
-        seconds = self.sequence.tensors[t].bytes / self.sequence.link.asynchronous_to_fast
+        k = self.uses[i][0]
+        seconds = self.bytes / self.sequence.link.asynchronous_to_fast
         # At least one kernel, even for no bytes.
         spare = self.spare[1][valid:k][::-1].cumsum()
         start = k - 1 - int(np.searchsorted(spare, seconds))
         if start >= valid and self._fits(start, k + 1):
-            return _Segment(i, i, start, k + 1, fetch=Move(t, True, start, k))
-        return _Segment(i, i, k, k + 1, fetch=Move(t, True, k, k)) if forced else None
+            return _Segment(i, i, start, k + 1, fetch=Move(self.t, True, start, k))
+        if k in self.needed:
+            return _Segment(i, i, k, k + 1, fetch=Move(self.t, True, k, k))
+        return None
 
-    def _leave(self, t: int, segment: _Segment, forced: bool) -> bool:
+    def _leave(self, segment: _Segment, forced: bool) -> bool:
         """Add room and time for the copy out at the end of a segment of changed bytes; false if
         there is not enough."""
-        uses = self.sequence.uses[t]
-        kind = self.sequence.tensors[t].kind
-        kernels = len(self.sequence.kernels)
-        if segment.last + 1 < len(uses):
-            k, operand = uses[segment.last + 1]
+        if segment.last + 1 < len(self.uses):
+            k, operand = self.uses[segment.last + 1]
             if not operand.read:
                 return True
-        elif kind is StoredKind.OUTPUT and self._fits(segment.end, kernels):
-            segment.end = kernels
+        elif self.kind is StoredKind.OUTPUT and self._fits(segment.end, self.end):
+            segment.end = self.end
             return True
-        elif kind in (StoredKind.OUTPUT, StoredKind.WEIGHT):
-            k = kernels
+        elif self.kind in (StoredKind.OUTPUT, StoredKind.WEIGHT):
+            k = self.end
         else:
             return True
-        seconds = self.sequence.tensors[t].bytes / self.sequence.link.asynchronous_to_slow
+        seconds = self.bytes / self.sequence.link.asynchronous_to_slow
         end = (
             segment.end + 1 + int(np.searchsorted(self.spare[0][segment.end : k].cumsum(), seconds))
         )
         if end <= k and self._fits(segment.end, end):
-            segment.evict, segment.end = Move(t, False, segment.end, end), end
+            segment.evict, segment.end = Move(self.t, False, segment.end, end), end
             return True
-        segment.evict = Move(t, False, segment.end, segment.end)
+        segment.evict = Move(self.t, False, segment.end, segment.end)
         return forced
 
     def _fits(self, start: int, end: int) -> bool:
         """Whether there is room for the tensor during some kernels."""
         return start >= end or self.size <= int(self.room[start:end].min())
 
-    def _take(self, stay: Stay) -> None:
+    def _take(self, start: int, end: int) -> None:
         """Add a stay and take its room."""
-        self.room[stay.start : stay.end] -= self.size
-        self.stays.append(stay)
+        self.room[start:end] -= self.size
+        self.stays.append(Stay(self.t, start, end))
 
-    def _commit(self, t: int, segment: _Segment) -> None:
+    def _commit(self, segment: _Segment) -> None:
         """Take the room, and the engines' time: of copies back from the end, of copies out from the
         start."""
-        self._take(Stay(t, segment.start, segment.end))
+        self._take(segment.start, segment.end)
         for move in (segment.fetch, segment.evict):
             if not move:
                 continue
