@@ -38,6 +38,7 @@ from loadmaster.placement.autotm.program import TOLD_APART, PlacementProgram, Sh
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
+    fast_in,
     least_workspace,
     placed_paths,
     sequence_arrays,
@@ -415,7 +416,7 @@ def _least_combination(arrays: SequenceArrays, kernel: int) -> tuple[Ints, Mask,
     table tells apart, which of them are fast, and the bytes of its workspace."""
     uses, table = arrays.measured(kernel)
     workspace = arrays.workspaces_of(kernel)[:, None]
-    fast = ((np.arange(table.shape[1])[:, None] >> np.arange(len(uses))) & 1) == 0
+    fast = fast_in(table.shape[1])
     taken = fast @ arrays.size[arrays.tensor[uses]] + workspace
     total = np.where(np.isfinite(table), taken, np.iinfo(np.int64).max)
     algorithm, best = np.unravel_index(int(total.argmin()), total.shape)

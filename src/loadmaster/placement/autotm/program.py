@@ -37,6 +37,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     LiveRange,
     SequenceArrays,
     TensorPaths,
+    fast_in,
     least_seconds,
     least_workspace,
 )
@@ -110,7 +111,7 @@ class PlacementProgram:
         link: CopyLink | None = None,
         apart: int = TOLD_APART,
     ) -> None:
-        self.arrays, self.moves, self.link, self.apart = arrays, moves, link, apart
+        self.arrays, self.link, self.apart = arrays, link, apart
         self.model = LinearProgram("strategy 'autotm'", interruptible=True)
         fast = np.concatenate([least_seconds(arrays), arrays.fast, arrays.table])
         slow = np.concatenate([fast, arrays.slow, arrays.to_fast, arrays.to_slow])
@@ -128,11 +129,10 @@ class PlacementProgram:
         self._outputs = np.flatnonzero((arrays.live_range == LiveRange.OUTPUT) & used)
         self._last = arrays.first[self._outputs + 1] - 1
         self.before = np.full(len(uses), _NONE)
-        follows = arrays.following != uses
-        self.before[arrays.following[follows]] = uses[follows]
         cyclic = arrays.live_range[arrays.tensor] == LiveRange.CYCLIC
+        follows = cyclic | (arrays.following != uses)
+        self.before[arrays.following[follows]] = uses[follows]
         around = self.is_first & cyclic
-        self.before[around] = arrays.first[arrays.tensor[around] + 1] - 1
         self.tail = np.full(arrays.tensor_count, _NONE)
         self._add_moves(around) if moves else self._placed_once()
         self._fast = (self.arrives, self.dirty, self.clean)
@@ -223,13 +223,10 @@ class PlacementProgram:
         self._changes()
         chosen = several[self._owner]
         self.algorithm = _spread(chosen, model.columns(np.zeros(int(chosen.sum()))))
-        self.room, one = (
-            _spread(several, rows)
-            for rows in (
-                self._sum((self.occupied[several],), high=arrays.limit[several] / self._byte),
-                model.rows(np.ones(int(several.sum())), 1.0),
-            )
+        self.room = _spread(
+            several, self._sum((self.occupied[several],), high=arrays.limit[several] / self._byte)
         )
+        one = _spread(several, model.rows(np.ones(int(several.sum())), 1.0))
         model.entries(one[self._owner], self.algorithm, 1.0)
         model.entries(self.room[self._owner], self.algorithm, arrays.workspace / self._byte)
 
@@ -301,10 +298,10 @@ class PlacementProgram:
         """Seconds of a kernel without measured table for all combinations of the places of
         ``uses``, by algorithm."""
         arrays = self.arrays
-        slow = (np.arange(2 ** len(uses))[:, None] >> np.arange(len(uses))) & 1 == 1
+        fast = fast_in(2 ** len(uses))
         operands = np.maximum(
-            np.where(slow, 0.0, arrays.fast[uses]).sum(axis=1),
-            np.where(slow, arrays.slow[uses], 0.0).sum(axis=1),
+            np.where(fast, arrays.fast[uses], 0.0).sum(axis=1),
+            np.where(fast, 0.0, arrays.slow[uses]).sum(axis=1),
         )
         seconds = arrays.seconds[
             arrays.first_algorithm[kernel] : arrays.first_algorithm[kernel + 1]
@@ -319,7 +316,7 @@ class PlacementProgram:
         ``uses`` has shape (kernels, operands), ``tables`` (kernels, algorithms, combinations).
         """
         model, arrays, ones = self.model, self.arrays, np.ones(len(kernels))
-        fast = ~np.arange(tables.shape[2])[:, None] >> np.arange(uses.shape[1]) & 1
+        fast = fast_in(tables.shape[2])
         algorithms = arrays.first_algorithm[kernels, None] + np.arange(tables.shape[1])
         bytes_ = arrays.size[arrays.tensor[uses]] @ fast.T
         taken = arrays.workspace[algorithms][:, :, None] + bytes_[:, None]
@@ -333,7 +330,7 @@ class PlacementProgram:
             # An operand's slow share is the sum of the combinations in which it is slow.
             rows = self._sum(tuple(part[mine] for part in self._fast), low=ones, high=1.0)
             self.tied[mine] = rows
-            model.entries(rows[at], columns, ((index >> o) & 1).astype(np.float64))
+            model.entries(rows[at], columns, 1.0 - fast[index, o])
         for a in range(tables.shape[1] if tables.shape[1] > 1 else 0):
             chosen = self.algorithm[algorithms[:, a]]
             model.entries(self._sum((chosen,), low=0.0)[at], columns, -1.0 * (which == a))
@@ -553,13 +550,11 @@ def broken_intervals(
         within[first, 1:] += within[first + 1, :-1]
     starts = np.arange(positions)
     ends = np.minimum(starts[:, None] + np.arange(longest + 1), positions - 1)
-    total, blocked = np.append(0.0, moved.cumsum()), np.append(0.0, blocking.cumsum())
-    last = np.minimum(ends + 1, len(blocking))
+    total = np.append(0.0, moved.cumsum())
+    # There may be no copies at the last position.
+    blocked = np.pad(blocking, (1, positions - len(blocking))).cumsum()
     missing = within - (
-        total[ends]
-        - total[starts, None]
-        + blocked[last]
-        - blocked[np.minimum(starts, len(blocking)), None]
+        total[ends] - total[starts, None] + blocked[ends + 1] - blocked[starts, None]
     )
     return _worst_intervals(missing, ends, most)
 

@@ -149,8 +149,8 @@ class SequenceArrays:
         """Return the problem with these seconds for a copy in before each use and a copy out after
         it, shape (uses,) each."""
         own = ("bytes", "tensor", "following", "to_fast", "to_slow")
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        arrays = {name: array for name, array in given.items() if name not in own}
+        names = [each.name for each in fields(self) if each.name not in own]
+        arrays = {name: getattr(self, name) for name in names}
         return _native.PlacementProblem(to_fast=to_fast, to_slow=to_slow, **arrays)
 
 
@@ -201,6 +201,14 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
         tensor=owner[order],
         following=following,
     )
+
+
+def fast_in(combinations: int) -> Mask:
+    """Which of the operands that a table tells apart are fast in each combination of their places,
+    shape (combinations, operands)."""
+    operands = np.arange(combinations.bit_length() - 1)
+    fast: Mask = (np.arange(combinations)[:, None] >> operands) & 1 == 0
+    return fast
 
 
 def least_workspace(arrays: SequenceArrays) -> Ints:
