@@ -66,9 +66,7 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     moves.sort(key=lambda move: (move.start, move.end))
     return timed(
         sequence,
-        TensorPlacement(
-            tuple(stay for pair in stays.values() for stay in pair), tuple(moves), algorithms
-        ),
+        TensorPlacement(tuple(itertools.chain(*stays.values())), tuple(moves), algorithms),
     )
 
 

@@ -135,15 +135,11 @@ class _CacheState:
     def _end(self) -> None:
         """End all stays; updated weights that do not begin the next step here are copied back."""
         last = len(self.sequence.kernels)
-        for t, tensor in enumerate(self.sequence.tensors):
-            if t in self.held:
-                if (
-                    tensor.kind is StoredKind.WEIGHT
-                    and t not in self.carried
-                    and t not in self.clean
-                ):
-                    self.moves.append(Move(t, False, last, last))
-                self.stays.append(Stay(t, self.held[t], last))
+        kept = self.carried | self.clean
+        for t, since in sorted(self.held.items()):
+            if self.sequence.tensors[t].kind is StoredKind.WEIGHT and t not in kept:
+                self.moves.append(Move(t, False, last, last))
+            self.stays.append(Stay(t, since, last))
 
 
 BASELINE = run

@@ -20,7 +20,7 @@ from operator import add
 import numpy as np
 
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
@@ -113,12 +113,8 @@ class _Cache:
 def first_fit_addresses(sequence: KernelSequence, sizes: Ints, block: int) -> list[int]:
     """The lowest block at which each tensor, of ``sizes`` bytes, fits when its life begins; what
     ends before frees its blocks first."""
-    begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
-    count = len(begin)
-    anywhere = np.full(count, FREE, dtype=np.int64)
-    problem = Problem(
-        begin, end, -(-sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
-    )
+    begin, end = sequence.lifetimes.T
+    problem = problem_of((begin, end, -(-sizes // block)))
     in_turn = np.argsort(begin, kind="stable")
     offsets: list[int] = packing_problem(problem).place_in_order(in_turn).offsets.tolist()
     return offsets
