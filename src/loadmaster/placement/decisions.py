@@ -104,14 +104,13 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
     """Return, by kernel and operand, whether the operand is used in the slow memory. O(operands x
     stays of one tensor)."""
     filled = {(move.tensor, move.start): move.end for move in placement.moves if move.to_fast}
-    in_slow = [[True] * len(kernel.operands) for kernel in sequence.kernels]
     spans: list[list[tuple[int, int]]] = [[] for _ in sequence.tensors]
     for stay in placement.stays:
         spans[stay.tensor].append((filled.get((stay.tensor, stay.start), stay.start), stay.end))
-    for k, kernel in enumerate(sequence.kernels):
-        for o, operand in enumerate(kernel.operands):
-            in_slow[k][o] = not any(start <= k < end for start, end in spans[operand.tensor])
-    return in_slow
+    return [
+        [not any(start <= k < end for start, end in spans[o.tensor]) for o in kernel.operands]
+        for k, kernel in enumerate(sequence.kernels)
+    ]
 
 
 def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Ints, Ints, Ints]:

@@ -44,8 +44,6 @@ VERSION = 1
 LARGEST_FILE = 2**28
 """Bytes after decompression: a hundred times what a step of 20,000 kernels takes."""
 
-_ACCESS = {(True, False): "r", (False, True): "w", (True, True): "rw"}
-
 
 @validate_arguments(PlacementError)
 def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
@@ -98,7 +96,7 @@ def _kernel_record(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel as a JSON object; infinite times become null."""
     record: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
     record["operands"] = [
-        [o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)]
+        [o.tensor, "r" * o.read + "w" * o.write, o.fast_seconds, _finite(o.slow_seconds)]
         for o in kernel.operands
     ]
     record["algorithms"] = kernel.algorithms

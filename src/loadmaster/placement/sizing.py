@@ -93,22 +93,23 @@ def smallest_fast(
             f"the slowdown allowed is {max_slowdown}: give a number of at least 1, such as 1.1"
         )
     report = progress or no_progress
-    high = sequence.peak_bytes
-    best = _enough(sequence, high, max_slowdown, options)[0]
-    while not best and high < 2 * sequence.peak_bytes:
-        # Gaps between buffers come on top of the live bytes.
-        high += max(sequence.peak_bytes // 16, sequence.alignment)
-        best = _enough(sequence, high, max_slowdown, options)[0]
-    if not best:
+    peak = sequence.peak_bytes
+    # Gaps between buffers come on top of the live bytes.
+    gaps = max(peak // 16, sequence.alignment)
+    for high in range(peak, 2 * peak + gaps, gaps):
+        best, _ = _enough(sequence, high, max_slowdown, options)
+        if best:
+            break
+    else:
         raise PlacementError(
             f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times"
             " as long as everything fast"
         )
     low, too_small = -1, None
-    step = max(1, int(sequence.peak_bytes * _RESOLUTION))
+    step = max(1, int(peak * _RESOLUTION))
     while high - low > step:
-        report(f"trying {(low + high) // 2} bytes", 1 - (high - low) / max(1, sequence.peak_bytes))
         middle = (low + high) // 2
+        report(f"trying {middle} bytes", 1 - (high - low) / max(1, peak))
         plan, impossible = _enough(sequence, middle, max_slowdown, options)
         if not plan:
             low = middle
