@@ -33,9 +33,7 @@ def run(search: MappingSearch) -> None:
             optimiser = cma.CMAEvolutionStrategy(start, 0.3, options)
             while not search.done and not optimiser.stop():
                 points = optimiser.ask()
-                scores = values(search, np.array(points))
-                # What was beyond the budget scores infinity, which the library does not take.
-                optimiser.tell(points, np.where(np.isfinite(scores), scores, 1e300).tolist())
+                optimiser.tell(points, values(search, np.array(points)).tolist())
         restarts += 1
 
 

@@ -32,7 +32,5 @@ def minimise(search: MappingSearch, algorithm: str) -> None:
     while not search.done:
         asked = optimiser.ask()
         scores = values(search, asked.get("X").astype(np.float64))
-        evaluator.eval(
-            static(problem, F=np.where(np.isfinite(scores), scores, 1e300)[:, None]), asked
-        )
+        evaluator.eval(static(problem, F=scores[:, None]), asked)
         optimiser.tell(infills=asked)

@@ -15,11 +15,12 @@ def dimensions(search: MappingSearch) -> int:
 
 def values(search: MappingSearch, points: Floats) -> Floats:
     """Scores of points, a row each: the first half of the coordinates are cores, the second half
-    priorities."""
+    priorities. What is beyond the budget scores 1e300, as libraries take no infinite scores."""
     cores, priorities = np.hsplit(np.clip(points, 0.0, np.nextafter(1.0, 0.0)), 2)
-    return search.scores(
+    scores = search.scores(
         (cores * search.group.cores).astype(np.int32), (priorities * 2.0**32).astype(np.uint32)
     )
+    return np.where(np.isfinite(scores), scores, 1e300)
 
 
 def mirrored(points: Floats) -> Floats:
