@@ -145,23 +145,12 @@ def _split(
     return replace(raised, preference=price)
 
 
-def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
-    """Seconds of every job on every core: on the core itself, on all cores because it slows them
-    down, and on the bus; 0 where the job cannot run.
-
-    ``alone``: without slow-down.
-    """
-    busy, asked = group.busy, group.usable_demand
-    if group.every_job_uses_bandwidth and not alone:
-        return busy, busy * np.maximum(0.0, asked - 1.0), busy * asked
-    return busy * np.maximum(1.0, asked), np.zeros_like(busy), busy * asked
-
-
 class _DualProgram:
     """The dual program: multipliers of the cores and of the bus that sum to one; every job goes to
     the core where it then costs least.
 
-    Equal cores without fixed jobs share a multiplier, so there are few variables.
+    Equal cores without fixed jobs share a multiplier, so there are few variables. ``alone``: jobs
+    do not slow each other down.
     """
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
@@ -172,7 +161,15 @@ class _DualProgram:
         # Relative error of sums and products of non-negative floats.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
         self.order = np.argsort(-group.alone.min(axis=1), kind="stable")
-        self.own, self.others, self.bus = loads(group, alone=alone)
+        # Seconds of every job on every core: on the core itself, on all cores because it slows
+        # them down, and on the bus; 0 where the job cannot run.
+        self.own, asked = group.busy, group.usable_demand
+        self.bus = self.own * asked
+        self.others = np.zeros_like(self.own)
+        if group.every_job_uses_bandwidth and not alone:
+            self.others = self.own * np.maximum(0.0, asked - 1.0)
+        else:
+            self.own = self.own * np.maximum(1.0, asked)
 
     def bound(self, work: str, *others: tuple[float, str]) -> GroupBound:
         """The bound of the program, named ``work``, or the best of the others if that is
