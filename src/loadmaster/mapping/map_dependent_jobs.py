@@ -297,8 +297,7 @@ def map_dependent_jobs(
     improvements, evaluations, interrupted = _search(problem, independent, left, deadline, report)
     best = improvements[-1][1]
     late, _, makespan = best.value
-    by_start = np.lexsort((np.arange(group.jobs), best.start))
-    queues = queues_of(best.core, by_start, group.cores)
+    queues = queues_of(best.core, np.argsort(best.start, kind="stable"), group.cores)
     mapped = MappedGroup(
         group,
         queues,

@@ -162,9 +162,11 @@ def assemble(
     wall, cpu = watch.read()
     count, group = len(parts), parts[0].group
     begin = np.cumsum([0.0, *(part.makespan for part in parts)])
-    placed = [core_and_position(part.queues, group.cores) for part in parts]
+    number = np.repeat(np.arange(count), [part.group.jobs for part in parts])
+    placed = (core_and_position(part.queues, group.cores) for part in parts)
+    cores, positions = zip(*placed, strict=True)
     makespan = float(begin[-1])
-    energy = sum(part.group.energy_of(core) for part, (core, _) in zip(parts, placed, strict=True))
+    energy = sum(part.group.energy_of(core) for part, core in zip(parts, cores, strict=True))
     # A mapping of a front was searched with mixed weights, but its value is that of ``weights``.
     weights = OBJECTIVES[objective]
     judged = replace(group, weights=weights)
@@ -173,18 +175,18 @@ def assemble(
     least = min(makespan, sum(part.bound.makespan for part in parts))
     bound = judged.score(least, sum(part.bound.energy for part in parts))
     quickest = all(part.quickest for part in parts)
-    frugal = all(part.group.is_frugal(core) for part, (core, _) in zip(parts, placed, strict=True))
+    frugal = all(part.group.is_frugal(core) for part, core in zip(parts, cores, strict=True))
     optimal = (quickest or not weights[0]) and (frugal or not weights[1])
     limit = parts[0].bound.limit if weights[0] else "least energy of every job"
     return JobMapping(
         status="optimal" if optimal else "feasible",
         jobs=analysis.jobs,
         cores=analysis.cores,
-        core=np.concatenate([core for core, _ in placed]),
-        position=np.concatenate([position for _, position in placed]),
-        group=np.repeat(np.arange(count), [part.group.jobs for part in parts]),
-        start=np.concatenate([at + part.start for at, part in zip(begin, parts, strict=False)]),
-        end=np.concatenate([at + part.end for at, part in zip(begin, parts, strict=False)]),
+        core=np.concatenate(cores),
+        position=np.concatenate(positions),
+        group=number,
+        start=begin[number] + np.concatenate([part.start for part in parts]),
+        end=begin[number] + np.concatenate([part.end for part in parts]),
         makespan=makespan,
         energy=None if analysis.energy is None else energy,
         flops=sum(analysis.flops.tolist()),
