@@ -384,11 +384,11 @@ class PlacementProgram:
         self._occupy(self.waiting[:-1])
         # Copies out that must be complete before the next use in the same step.
         needed = stays[(arrays.reads[stays] > 0) & ~self.is_first[stays]]
-        needed = needed[self.arrays.last_write[self.before[needed]] >= 0]
+        needed = needed[arrays.last_write[self.before[needed]] >= 0]
         before, size = self.before[needed], self._size[needed]
         parts = [(column, size) for column in self._dirty_after(before)]
         self._leaving = _Copies(
-            self.arrays.last_write[before],
+            arrays.last_write[before],
             arrays.kernel[needed],
             [*parts, (self.dirty[needed], -size)],
             self.drained,
@@ -406,9 +406,9 @@ class PlacementProgram:
         rows = self._sum((self.arrived,), (*before, self.block_in), low=0.0)
         reads = np.flatnonzero(arrays.reads)
         model.entries(rows[arrays.kernel[reads]], self.arrives[reads], self._size[reads])
-        after = reads[self.arrays.last_write_before[reads] >= 0]
+        after = reads[arrays.last_write_before[reads] >= 0]
         self._returning = _Copies(
-            self.arrays.last_write_before[after],
+            arrays.last_write_before[after],
             arrays.kernel[after],
             [(self.arrives[after], self._size[after])],
             self.fetched,
