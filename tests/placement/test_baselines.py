@@ -17,6 +17,7 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
+from loadmaster.placement.place import place
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
 from loadmaster.placement.timing import time_moves
@@ -114,6 +115,19 @@ def test_tensors_that_no_kernel_uses_have_no_place_in_a_cache():
         "unused 99999999999999 weight, x 8 input", kernel("k", operand(1, "r", 2.0))
     )
     assert baseline("2lm", sequence, even(sequence, 2**49)).moved_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["all-slow", "first-touch", "lru"])
+def test_a_combination_of_places_that_was_not_possible_is_said(name):
+    """Each operand may be in the slow memory, but not both at once."""
+    table = ((1.0, 2.0, 2.0, math.inf),)
+    both = kernel("both", operand(0, "r"), operand(1, "w"), measured=table)
+    sequence = sequence_of("w 8 weight, y 8 output", both)
+    with pytest.raises(CapacityError, match="kernel 'both' cannot run with its operands"):
+        baseline(name, sequence, even(sequence, 0))
+    rivals = {rival.name: rival for rival in place(sequence, 8).rivals}
+    assert rivals["all-slow"].makespan is None
+    assert "cannot run" in rivals["all-slow"].reason
 
 
 def test_addresses_of_tensors_that_live_at_once_do_not_overlap():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
@@ -23,11 +26,20 @@ class BaselineResult:
 
 
 def timed(sequence: KernelSequence, placement: TensorPlacement) -> BaselineResult:
-    """Make the result of a strategy that gives a placement."""
+    """Make the result of a strategy that gives a placement.
+
+    Raises `CapacityError` naming a kernel that was measured to be impossible with its operands
+    where they are.
+    """
+    timeline = time_moves(sequence, placement)
+    if math.isinf(timeline.total):
+        kernel = sequence.kernels[int(np.isinf(timeline.kernel_end).argmax())]
+        raise CapacityError(
+            f"kernel {kernel.name!r} cannot run with its operands in the memories where this"
+            " strategy leaves them"
+        )
     peak = int(fast_bytes(sequence, placement).max(initial=0))
-    return BaselineResult(
-        time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement
-    )
+    return BaselineResult(timeline.total, moved_bytes(sequence, placement), peak, placement)
 
 
 def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[int, ...], Ints]:
