@@ -208,7 +208,7 @@ class JobMapping(DisplayMixin):
             self,
             MappingJson,
             costs=costs_of(self.costs),
-            groups=int(self.group.max(initial=-1)) + 1,
+            groups=int(self.group.max()) + 1,
             convergence=self.history,
             jobs=self.rows(),
         )

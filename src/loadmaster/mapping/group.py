@@ -175,8 +175,8 @@ def group_of(
             latency = latency * np.maximum(1.0, demand * len(analysis.cores))
             demand = np.zeros_like(demand)
         span = float(
-            (np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()
-        ) * max(1, len(analysis.cores))
+            (np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1).sum()
+        ) * len(analysis.cores)
         wanted = float(demand.sum())
     if not (wanted < _FAR and span < _FAR):
         raise MappingError(
@@ -245,15 +245,11 @@ def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
     """Core of every job of a row, and its position in that core's queue, from 0."""
     row = queues.reshape(-1).astype(np.int64)
     jobs = len(row) - cores
-    ends = np.flatnonzero(row == jobs)
-    start = np.concatenate([[0], ends[:-1] + 1])
-    owner = np.repeat(np.arange(cores), ends - start + 1)
-    here = row < jobs
-    core = np.empty(jobs, dtype=np.int64)
-    position = np.empty(jobs, dtype=np.int64)
-    core[row[here]] = owner[here]
-    position[row[here]] = (np.arange(len(row)) - start[owner])[here]
-    return core, position
+    here, ends = np.flatnonzero(row < jobs), np.flatnonzero(row == jobs)
+    at = np.empty(jobs, dtype=np.int64)
+    at[row[here]] = here
+    core = np.repeat(np.arange(cores), np.diff(ends, prepend=-1))[at]
+    return core, at - np.append(-1, ends)[core] - 1
 
 
 def genome_of(queues: Queues, cores: int) -> tuple[Cores, Priorities]:

@@ -75,14 +75,14 @@ class MappingSearch:
     def slice(self) -> int:
         """Number of samples between checks of :attr:`done`."""
         jobs = _SHORT_SLICE if self.deadline.is_set else _SLICE
-        return max(1, min(self.left, jobs // max(1, self.group.jobs)))
+        return max(1, min(self.left, jobs // self.group.jobs))
 
     @property
     def expected(self) -> int:
         """Approximate number of samples left in the budget."""
         if not self.deadline.is_set:
             return self.left
-        return min(self.left, int(self.deadline.left() * _RATE / max(1, self.group.jobs)))
+        return min(self.left, int(self.deadline.left() * _RATE / self.group.jobs))
 
     def scores(self, core: Cores, priority: Priorities) -> Floats:
         """Score genomes, a row each, and keep the best; rows beyond the budget score infinity."""

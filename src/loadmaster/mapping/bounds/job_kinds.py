@@ -40,7 +40,7 @@ class JobKinds:
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
         sizes = np.bincount(self._core_kind).astype(np.int32)
         self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(len(sizes))]
-        first = [int(members[0]) for members in self.cores]
+        self._first = first = [int(members[0]) for members in self.cores]
         kinds, kind_of, count = distinct_rows(
             np.hstack([group.latency[:, first], group.usable_demand[:, first]])
         )
@@ -79,7 +79,7 @@ class JobKinds:
         long, and others stay free for jobs that want all of the bus. O(jobs x cores).
         """
         group = self.group
-        latency = group.latency[:, [int(members[0]) for members in self.cores]]
+        latency = group.latency[:, self._first]
         kind = latency.argmin(axis=1)
         for number, row in enumerate(share):
             members = np.flatnonzero(self.kind_of == number)

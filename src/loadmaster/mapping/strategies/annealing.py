@@ -104,7 +104,7 @@ def _best_of(search: MappingSearch, walks: Queues, scores: Floats) -> tuple[Queu
 def default_samples(group: Group) -> int:
     """Default number of samples: 600,000 for up to 100 jobs, about a second of one core; fewer for
     more jobs."""
-    return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
+    return max(5_000, min(600_000, 60_000_000 // group.jobs))
 
 
 STRATEGY = MappingStrategy(run, default_samples)
