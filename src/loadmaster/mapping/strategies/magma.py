@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
-from loadmaster.mapping.group_search import Genome, MappingSearch, MappingStrategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies.random import random_genomes
 
 DEFAULTS = {
@@ -41,7 +41,12 @@ def evolve(search: MappingSearch, values: Mapping[str, float], samples: int) -> 
     size = int(values["population"])
     core, priority = random_genomes(generator, size, search)
     if search.warm_start is not None:
-        _seed_with(search.warm_start, core, priority, generator, values["mutation"])
+        # Half the population are the warm start and mutants of it.
+        half = -(-size // 2)
+        keep = generator.random((half, 2, search.group.jobs)) >= values["mutation"]
+        keep[0] = True
+        np.copyto(core[:half], search.warm_start[0], where=keep[:, 0])
+        np.copyto(priority[:half], search.warm_start[1], where=keep[:, 1])
     score = search.scores(core, priority)
     elites = max(1, min(size - 1, round(size * values["elites"])))
     parents = max(1, round(size * values["parents"]))
@@ -89,21 +94,6 @@ def settings(search: MappingSearch) -> dict[str, float]:
         if name != "population" and not 0 <= value <= 1:
             raise MappingError(f"{name} {value:g}: give a share between 0 and 1")
     return values
-
-
-def _seed_with(
-    start: Genome,
-    core: np.ndarray,
-    priority: np.ndarray,
-    generator: np.random.Generator,
-    rate: float,
-) -> None:
-    """Replace half the population by the warm start and mutants of it."""
-    half = -(-len(core) // 2)
-    keep = generator.random((half, 2, core.shape[1])) >= rate
-    keep[0] = True
-    np.copyto(core[:half], start[0], where=keep[:, 0])
-    np.copyto(priority[:half], start[1], where=keep[:, 1])
 
 
 STRATEGY = MappingStrategy(run, settings=tuple(DEFAULTS))
