@@ -119,7 +119,7 @@ class PlacementProgram:
         typical = fast.mean(where=np.isfinite(fast))
         self.second = float(max(typical, longest * _LEAST_UNIT)) or 1.0
         """Seconds per unit of the objective."""
-        self._byte = max(float(arrays.size.max(initial=1)), 1.0)
+        self._byte = float(arrays.size.max(initial=1))
         self._measured = np.diff(arrays.first_entry) > 0
         self._size = arrays.size[arrays.tensor] / self._byte
         self._owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
@@ -337,12 +337,8 @@ class PlacementProgram:
 
     def _sums(self, computed: Mask, sums: list[Floats], finite: Floats) -> None:
         """Add rows for the kernel time of arithmetic and of each memory, where they can bind."""
-        arrays, model, k, least = (
-            self.arrays,
-            self.model,
-            self.arrays.kernel,
-            least_seconds(self.arrays),
-        )
+        arrays, model = self.arrays, self.model
+        k, least = arrays.kernel, least_seconds(arrays)
         seconds = least[computed] / self.second
         self.time = _spread(computed, model.columns(np.ones(len(seconds)), seconds, np.inf))
         kernels = np.flatnonzero(computed)

@@ -173,10 +173,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
     kernel_of = np.repeat(np.arange(len(kernels)), np.diff(first_operand))
     bytes_ = column_of(tensors, "bytes", np.int64)
     algorithms = [algorithm for kernel in kernels for algorithm in kernel.algorithms]
-    tables = [
-        np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0)
-        for kernel in kernels
-    ]
+    tables = [np.ravel(kernel.measured or ()) for kernel in kernels]
     return SequenceArrays(
         first=first,
         live_range=live_range,
