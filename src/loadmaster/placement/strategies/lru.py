@@ -112,7 +112,8 @@ class _CacheState:
                 self._release(t, k + 1)
 
     def _make_room(self, k: int, free: int, wanted: set[int]) -> None:
-        """Evict the least recently used until at most ``free`` bytes are held."""
+        """Evict the least recently used until at most ``free`` bytes are held, with copies to the
+        slow memory of those that it has none of."""
         for t in sorted(wanted):
             if t in self.held:
                 self.held.move_to_end(t)
@@ -120,17 +121,13 @@ class _CacheState:
             oldest = next(iter(self.held), None)
             if oldest is None or oldest in wanted:
                 raise does_not_fit(self.sequence, k, "lru")
-            self._evict(oldest, k)
-
-    def _evict(self, t: int, k: int) -> None:
-        """Remove a tensor from the fast memory, with a copy to the slow memory if that has none."""
-        if k == 0:
-            # It was put in only just now: let it begin in the slow memory.
-            self.carried.discard(t)
-        elif t not in self.clean:
-            self.moves.append(Move(t, False, k, k))
-        self.clean.add(t)
-        self._release(t, k)
+            if k == 0:
+                # It was put in only just now: let it begin in the slow memory.
+                self.carried.discard(oldest)
+            elif oldest not in self.clean:
+                self.moves.append(Move(oldest, False, k, k))
+            self.clean.add(oldest)
+            self._release(oldest, k)
 
     def _end(self) -> None:
         """End all stays; updated weights that do not begin the next step here are copied back."""
