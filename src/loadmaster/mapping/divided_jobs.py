@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
-from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import GroupBound, divided_bound
 from loadmaster.mapping.group import OBJECTIVES, Group
@@ -44,18 +44,12 @@ def map_divided_jobs(
     MappingError
         As :func:`loadmaster.map_jobs`.
     """
-
-    def map_way(way: JobPool, **options: Any) -> JobMapping:
-        """Map the jobs of one way of cutting."""
-        return map_jobs(
-            way.analysis, bandwidth, objective=objective, allocator=allocator, **options
-        )
-
+    mapped = partial(map_jobs, bandwidth=bandwidth, objective=objective, allocator=allocator)
     whole = jobs.ways[0]
-    seeming = min(jobs.ways, key=lambda way: map_way(way, strategy="herald").value)
+    seeming = min(jobs.ways, key=lambda way: mapped(way.analysis, strategy="herald").value)
     chosen = [whole] if seeming is whole else [whole, seeming]
     options["time_limit"] = None if time_limit is None else time_limit / len(chosen)
-    found = [map_way(way, **options) for way in chosen]
+    found = [mapped(way.analysis, **options) for way in chosen]
     best = min(found, key=lambda mapping: mapping.value)
     weights = OBJECTIVES[objective]
     bound = bound_of(jobs.least, bandwidth, allocator, weights)

@@ -36,19 +36,18 @@ def job_times_of(
 def mini_batches_of(
     pool: JobPool, timings: Mapping[str, NetworkTiming], mapping: JobMapping
 ) -> tuple[MiniBatch, ...]:
-    """Release, end and latency of every mini-batch of every network."""
+    """Release, end and latency of every mini-batch of every network, and whether it misses its
+    deadline."""
     ends: dict[tuple[str, int], float] = {}
     for network, number, end in zip(
         pool.network, pool.mini_batch, mapping.end.tolist(), strict=True
     ):
         ends[network, number] = max(end, ends.get((network, number), 0.0))
-
-    def mini_batch(network: str, number: int, end: float) -> MiniBatch:
-        """Return a mini-batch with its release, end, latency and whether it misses its deadline."""
+    batches = []
+    for (network, number), end in ends.items():
         timing = timings[network]
         release = timing.period * number
         # Ends and due times are whole picoseconds.
         missed = timing.deadline is not None and end - release - timing.deadline > 0.5 / PICOSECONDS
-        return MiniBatch(network, number, release, end, end - release, missed)
-
-    return tuple(mini_batch(*key, end) for key, end in ends.items())
+        batches.append(MiniBatch(network, number, release, end, end - release, missed))
+    return tuple(batches)

@@ -83,7 +83,9 @@ def map_in_groups(
             progress=part_of(options.progress or no_progress, stage, number, len(begins)),
         )
         if parts and genome is None:
-            search.warm_start = _from_last(parts[-1], group)
+            # The genes of the last group's jobs, repeated if it had fewer.
+            core, priority = genome_of(parts[-1].queues, group.cores)
+            search.warm_start = np.resize(core, group.jobs), np.resize(priority, group.jobs)
         first = None if genome is None else group.decode(genome[0][None], genome[1][None])
         strategy = herald.STRATEGY if interrupted else chosen
         interrupted |= run_search(search, strategy, within, first)
@@ -204,12 +206,6 @@ def assemble(
         costs=analysis.provenance,
         interrupted=any(part.interrupted for part in parts),
     )
-
-
-def _from_last(last: MappedGroup, group: Group) -> Genome:
-    """Transfer the genes of the previous group's jobs, repeated if it had fewer."""
-    core, priority = genome_of(last.queues, group.cores)
-    return np.resize(core, group.jobs), np.resize(priority, group.jobs)
 
 
 def _genome(start: WarmStart | None, analysis: JobAnalysis) -> Genome | None:

@@ -30,7 +30,8 @@ def run(search: MappingSearch) -> None:
     """Try all mappings that cost one sample, tighten the bound, then anneal from the best
     mappings."""
     group = search.group
-    mixed, falling = ai_mt.interleaved(group), herald.longest_first(group)
+    mixed = ai_mt.interleaved(group)
+    falling = np.argsort(-group.latency.min(axis=1), kind="stable")
     given = np.arange(group.jobs)
     starts = [
         (herald.earliest_finish(group.latency, given), given),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.mapping.group import Group, queues_of
+from loadmaster.mapping.group import queues_of
 from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 
 
@@ -26,11 +26,6 @@ def earliest_finish(latency: Floats, order: Ints) -> Ints:
         core[job] = ends.argmin()
         free_at[core[job]] = ends[core[job]]
     return core
-
-
-def longest_first(group: Group) -> Ints:
-    """Jobs, the longest first."""
-    return np.argsort(-group.latency.min(axis=1), kind="stable")
 
 
 STRATEGY = MappingStrategy(run, lambda group: 1)
