@@ -27,9 +27,10 @@ memory."""
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(operands + evictions) for a step; steps are repeated until weights end where they begin."""
     algorithms, room = fitting_algorithms(sequence, limits)
-    carried = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
+    weights = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
+    carried = weights
     for attempt in range(_PASSES + 1):
-        step = _CacheState(sequence, room, carried if attempt < _PASSES else set())
+        step = _CacheState(sequence, room, weights, carried if attempt < _PASSES else set())
         if step.carried <= step.held.keys():
             break
         carried = step.carried & step.held.keys()
@@ -40,7 +41,9 @@ class _CacheState:
     """One step: what is in the fast memory, least recently used first, since when, and whether a
     slow copy is valid."""
 
-    def __init__(self, sequence: KernelSequence, room: Ints, carried: set[int]) -> None:
+    def __init__(
+        self, sequence: KernelSequence, room: Ints, weights: set[int], carried: set[int]
+    ) -> None:
         self.sequence = sequence
         self.sizes = sequence.sizes.tolist()
         self.ends = sequence.lifetimes[:, 1].tolist()
@@ -49,14 +52,12 @@ class _CacheState:
         self.held: OrderedDict[int, int] = OrderedDict()
         self.used = 0
         self.updated = {o.tensor for kernel in sequence.kernels for o in kernel.operands if o.write}
-        self.clean = {
-            t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT
-        }
+        self.clean = set(weights)
         self.carried = self._begin(room.tolist(), carried)
         needed = must_be_fast(sequence)
         for k, free in enumerate(room.tolist()):
             self._run(k, free, needed[k])
-        self._end()
+        self._end(weights)
 
     def _begin(self, room: list[int], carried: set[int]) -> set[int]:
         """Put in what was carried over and the inputs, as far as there is room; what does not fit
@@ -129,12 +130,12 @@ class _CacheState:
             self.clean.add(oldest)
             self._release(oldest, k)
 
-    def _end(self) -> None:
+    def _end(self, weights: set[int]) -> None:
         """End all stays; updated weights that do not begin the next step here are copied back."""
         last = len(self.sequence.kernels)
-        kept = self.carried | self.clean
+        leaving = weights - self.carried - self.clean
         for t, since in sorted(self.held.items()):
-            if self.sequence.tensors[t].kind is StoredKind.WEIGHT and t not in kept:
+            if t in leaving:
                 self.moves.append(Move(t, False, last, last))
             self.stays.append(Stay(t, since, last))
 

@@ -39,10 +39,10 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
         )
     algorithms, room = fitting_algorithms(sequence, limits)
     capacity = int(room.min(initial=WHOLE_LIMIT))
-    touched = sum(int(sequence.sizes[operand.tensor]) for operand in operands)
+    named = [operand.tensor for operand in operands]
+    touched = sum(sequence.sizes[named].tolist())
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
     sizes = np.zeros_like(sequence.sizes)
-    named = [operand.tensor for operand in operands]
     sizes[named] = sequence.sizes[named]
     blocks = (-(-sizes // block)).tolist()
     address = first_fit_addresses(sequence, sizes, block)
