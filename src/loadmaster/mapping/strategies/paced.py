@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +36,7 @@ def paced(group: Group, core: NDArray[np.integer]) -> Queues:
     span = float(np.bincount(core, latency, minlength=group.cores).max())
     work = float((latency * demand).sum())
     asking = [0.0] * group.cores
-    order = np.full((group.cores, group.jobs + 1), -1, dtype=np.int32)
-    taken = [0] * group.cores
+    order: list[list[int]] = [[] for _ in range(group.cores)]
     free = [(0.0, c) for c in range(group.cores)]
     now = total = 0.0
     while free:
@@ -44,15 +44,14 @@ def paced(group: Group, core: NDArray[np.integer]) -> Queues:
         work -= (start - now) * total
         now, total, asking[c] = start, total - asking[c], 0.0
         if not left[c].jobs:
-            order[c, taken[c]] = group.jobs
+            order[c].append(group.jobs)
             continue
         level = min(_MOST, max(0.0, work) / (span - now)) if span > now else _MOST
         job, asking[c] = left[c].take(level - total)
         total += asking[c]
-        order[c, taken[c]] = job
-        taken[c] += 1
+        order[c].append(job)
         heapq.heappush(free, (start + lengths[job], c))
-    return order[order >= 0][None, :]
+    return np.array([list(chain(*order))], dtype=np.int32)
 
 
 class _Queue:
