@@ -18,9 +18,9 @@ from tests.support.summed_networks import copying, product
 import loadmaster as lm
 from loadmaster.cost.base import job_times
 from loadmaster.planning.cutting.fitting import fitted
+from loadmaster.planning.decisions import Stays, most_alive
 from loadmaster.planning.goal import require_room
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.planning.packing import Stays, most_alive
 from loadmaster.planning.problem import replay
 from loadmaster.targets.hardware import CopyEngine
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -53,6 +53,16 @@ def test_plans_hold_whatever_the_cores_and_the_room(cores, rows, room, batches, 
         tensor.bytes for tensor in plan.tensors if tensor.kind != "activation" or tensor.is_output
     )
     assert sum(copy.bytes for copy in plan.transfers if not copy.job) >= whole
+
+
+def test_small_pieces_let_copies_and_jobs_overlap_however_large_the_memory_is():
+    networks = [lm.load("onnx:squeezenet", precision="int8")]
+    for room in ("3 MiB", "1 GiB"):
+        machine = lm.target("gpu-pcie", [f"hbm.capacity={room}"])
+        cut, whole = (
+            verified(networks, machine, mini_batches=2, cut=cut) for cut in ("auto", "none")
+        )
+        assert cut.metrics.makespan.value < 0.9 * whole.metrics.makespan.value
 
 
 def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited():

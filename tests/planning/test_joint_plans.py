@@ -14,11 +14,11 @@ from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
-from loadmaster.planning import packing
+from loadmaster.planning import addresses
 from loadmaster.planning.joint.problem import Chain, JointOptions
 from loadmaster.planning.joint.search import JointSearch, StreamTensors
 from loadmaster.planning.joint.state import State, best_blocks, order_of
-from loadmaster.planning.packing import pack
+from loadmaster.planning.packing import evict, pack, saved_bytes
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches():
@@ -125,17 +125,34 @@ def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it():
 @pytest.mark.parametrize("every", [2, 3])
 def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every, monkeypatch):
     """Every second or third stay finds no address, whether its tensor was made on chip or
-    fetched."""
-    evicted = []
+    fetched. What crosses the main memory's link more is what these stays saved."""
+    seen, evicted = [], []
 
-    def clumsy(start, end, size, **options):
-        offsets = pack(start, end, size, **options)
-        if options["enough"] is None:
+    def clumsy(*columns, **options):
+        offsets = pack(*columns, **options)
+        if "enough" not in options:
             offsets[::every] = -1
-            evicted.append(int((offsets < 0).sum()))
         return offsets
 
-    monkeypatch.setattr(packing, "pack", clumsy)
+    def noted(*arguments):
+        seen[:] = saved_bytes(*arguments), arguments[-1]
+        return seen[0]
+
+    def counted(stays, rows, placement, timeline, workload):
+        changed, times = evict(stays, rows, placement, timeline, workload)
+        saved, table = seen
+        before, after = (
+            table.moved[each.used[0], 0].sum()
+            + sum(workload.tensors[copy.tensor].bytes for copy in each.copies)
+            for each in (placement, changed)
+        )
+        out = stays.offsets < 0
+        assert after - before == saved[out].sum()
+        evicted.append(out.sum())
+        return changed, times
+
+    for name, other in (("pack", clumsy), ("saved_bytes", noted), ("evict", counted)):
+        monkeypatch.setattr(addresses, name, other)
     for scratchpad in (3_000, 12_000):
         verified([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none")
     assert sum(evicted) > 10
@@ -190,13 +207,13 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
     left_out = []
 
     def in_less(*given, capacity, **options):
-        if options["enough"] is not None:
+        if "enough" in options:
             return pack(*given, capacity=capacity, **options)
         offsets = pack(*given, capacity=capacity * 9 // 10, **options)
         left_out.append(int((offsets < 0).sum()))
         return offsets
 
-    monkeypatch.setattr(packing, "pack", in_less)
+    monkeypatch.setattr(addresses, "pack", in_less)
     graph = convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))
     verified([graph], machine(24_000), cut="none")
     assert left_out[0] > 0

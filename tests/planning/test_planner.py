@@ -17,7 +17,7 @@ from tests.support.onnx_builder import constants, graph_of
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.progress import Deadline
-from loadmaster.planning import packing
+from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.packing import pack
 from loadmaster.targets.load import bundled
@@ -171,7 +171,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
         budgets.append(seconds)
         return pack(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(packing, "pack", spy)
+    monkeypatch.setattr(addresses, "pack", spy)
     plan = verified([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert budgets[0] == 0.0
     assert "least effort" in str(plan.notes)

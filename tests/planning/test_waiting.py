@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from loadmaster.planning.addresses import as_timed, waits
 from loadmaster.planning.decisions import (
     MemoryCopy,
-    Packed,
     Placement,
     Residence,
     Schedule,
+    Stays,
     Timeline,
 )
 from loadmaster.workloads.job import Job
@@ -33,7 +33,8 @@ def packed(stays):
     """Stays with their offsets and sizes, in the order in which they begin."""
     residences, offsets, sizes = ([stay[column] for stay in stays] for column in range(3))
     starts = list(range(len(stays)))
-    return Packed(tuple(residences), starts, [start + 1 for start in starts], offsets, sizes, 0)
+    columns = (starts, [start + 1 for start in starts], sizes, offsets)
+    return Stays(tuple(residences), *(np.array(column, dtype=np.int64) for column in columns))
 
 
 def test_jobs_wait_for_producers_and_for_copies():

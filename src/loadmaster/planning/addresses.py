@@ -6,22 +6,20 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
-
-import numpy as np
+from typing import Any
 
 from loadmaster.core.effort import Effort
 from loadmaster.planning.decisions import (
-    Packed,
     Placement,
-    Residence,
     Schedule,
     Score,
     Solution,
+    Stays,
     Timeline,
 )
-from loadmaster.planning.packing import PackingCache, Stays, evict, most_alive, retimed
+from loadmaster.planning.packing import evict, pack, saved_bytes
 from loadmaster.planning.problem import PlanProblem
 from loadmaster.workloads.job import Job
 
@@ -62,7 +60,7 @@ After = tuple[tuple[int, ...], ...]
 
 
 def waits(
-    jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed: Sequence[Packed]
+    jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed: Sequence[Stays]
 ) -> After:
     """Dependencies of every task (jobs, then copies): the tasks that must have ended before it
     starts, besides those before it on its core.
@@ -77,7 +75,8 @@ def waits(
     # A copy runs on no core of a job.
     core = [*schedule.core.tolist(), *range(-1, -1 - len(placement.copies), -1)]
     for part in packed:
-        for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
+        columns = (column.tolist() for column in (part.start, part.offsets, part.sizes))
+        for earlier, later in reuse_pairs(*columns):
             waiting = part.residences[later].writer
             before = part.residences[earlier]
             here = core[waiting]
@@ -116,7 +115,6 @@ class Addresses:
 
     problem: PlanProblem
     seconds: Callable[[], float]
-    packings: PackingCache
     effort: Effort = Effort.NORMAL
 
     def complete(
@@ -131,74 +129,73 @@ class Addresses:
         """Pack both memories; return the complete plan, and whether every stay of the fast memory
         has an address there.
 
-        Stays without an address move to main memory. The plan is None if jobs cannot use operands
-        there, or if main memory has no addresses; the time left does not limit the search for those
-        of a plan that is ``needed``.
+        Stays without an address, which save few bytes, move to main memory. The plan is None if
+        jobs cannot use operands there, or if main memory has no addresses; the time left does not
+        limit the search for those of a plan that is ``needed``.
         """
-        workload, target = self.problem.workload, self.problem.target
-        fast, out = list[Packed](), list[Residence]()
-        if len(target.memories) > 1:
-            packed = self._pack(1, Stays.of(workload, placement, timeline, 1), self.seconds())
-            out = [r for r, at in zip(packed.residences, packed.offsets, strict=True) if at < 0]
-            if out and not target.main.in_place:
-                return None, False
-            if out:
-                placement, timeline = evict(
-                    out, placement, timeline, workload.tensors, self.problem.table
-                )
-                kept = np.array([at for at in packed.offsets if at >= 0], dtype=np.int64)
-                packed = Stays.of(workload, placement, timeline, 1).packed(kept)
-            fast = [packed]
+        workload, table = self.problem.workload, self.problem.table
+        in_place, whole = self.problem.target.main.in_place, True
+        fast = list[Stays]()
+        if len(self.problem.target.memories) > 1:
+            stays = Stays.of(workload, placement, timeline, 1)
+            rows = stays.of_operands(table)
+            saved = saved_bytes(stays, rows, placement, schedule.core, table)
+            stays = self._pack(1, stays, self.seconds(), worth=saved if in_place else None)
+            kept = stays.offsets[stays.offsets >= 0]
+            whole = len(kept) == len(stays.offsets)
+            if not whole:
+                if not in_place:
+                    return None, False
+                placement, timeline = evict(stays, rows, placement, timeline, workload)
+                stays = replace(Stays.of(workload, placement, timeline, 1), offsets=kept)
+            fast = [stays]
         main = self._pack_main(Stays.of(workload, placement, timeline, 0), needed)
         if main is None:
-            return None, not out
+            return None, whole
         # Addresses were chosen for one timeline; the dependencies they imply give the final one.
         after = waits(workload.jobs, schedule, placement, (main, *fast))
         chosen = (schedule, placement, timeline, (main, *fast), after)
-        return self._timed(*chosen, enough=score), not out
+        return self._timed(*chosen, enough=score), whole
 
-    def _pack(
-        self, memory_index: int, stays: Stays, seconds: float, enough: int | None = None
-    ) -> Packed:
-        """Find addresses for the stays of one memory, or look them up if the same stays were packed
-        before."""
+    def _pack(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Stays:
+        """Find addresses for the stays of one memory."""
         memory = self.problem.target.memories[memory_index]
-        offsets = self.packings.get_or_pack(
+        offsets = pack(
             *(stays.start, stays.end, stays.sizes),
             capacity=memory.capacity,
             alignment=memory.alignment,
             effort=self.effort,
             seconds=seconds,
-            enough=enough,
+            **options,
         )
-        return stays.packed(offsets)
+        return replace(stays, offsets=offsets)
 
-    def _pack_main(self, stays: Stays, needed: bool) -> Packed | None:
+    def _pack_main(self, stays: Stays, needed: bool) -> Stays | None:
         """Pack main memory: with the effort that the time left allows, then with full effort if
         addresses are ``needed``."""
         # A peak within half a per cent of the load is good enough in main memory.
-        load = most_alive(stays.start, stays.end, stays.sizes)
+        load = stays.load
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            packed = self._pack(0, stays, seconds, load + load // 200)
-            if min(packed.offsets, default=0) >= 0:
+            packed = self._pack(0, stays, seconds, enough=load + load // 200)
+            if packed.offsets.min(initial=0) >= 0:
                 return packed
         return None
 
     def timed(self, solution: Solution) -> Solution:
         """Time a plan of a smaller machine on this one: with every task as early as possible or, if
         that is slower, no earlier than in the plan."""
-        nothing = Packed((), [], [], [], [], 0)
-        lacking = len(self.problem.target.memories) - len(solution.packed)
-        packed = (*solution.packed, *[nothing] * lacking)
-        chosen = (solution.schedule, solution.placement, solution.timeline, packed)
-        return self._timed(*chosen, solution.after)
+        chosen = (solution.schedule, solution.placement, solution.timeline)
+        # A memory that the smaller machine lacks is not used.
+        lacking = range(len(solution.packed), len(self.problem.target.memories))
+        unused = (Stays.of(self.problem.workload, *chosen[1:], number) for number in lacking)
+        return self._timed(*chosen, (*solution.packed, *unused), solution.after)
 
     def _timed(
         self,
         schedule: Schedule,
         placement: Placement,
         found: Timeline,
-        packed: Sequence[Packed],
+        packed: Sequence[Stays],
         after: After,
         enough: Score | None = None,
     ) -> Solution:
@@ -208,7 +205,7 @@ class Addresses:
         def timed(after: After) -> Solution:
             """Return the solution with the times of a replay under given waits."""
             timeline = self.problem.replay(schedule, placement, after)
-            parts = tuple(retimed(part, timeline) for part in packed)
+            parts = tuple(part.timed(timeline) for part in packed)
             return Solution(schedule, placement, timeline, parts, after)
 
         early = timed(after)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import loadmaster
-from loadmaster.core.arrays import records_of
+from loadmaster.core.arrays import column_of, records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seconds_of
 from loadmaster.cost.analytical.nests import EXPECTED
 from loadmaster.planning.decisions import Bounds, Solution
@@ -432,15 +432,15 @@ class _PlanWriter:
         """Yield the allocations in the machine's memories, memory by memory, by start and
         address."""
         for memory, part in zip(self._target.memories, self._packed, strict=True):
-            tensors = [residence.tensor for residence in part.residences]
-            order = np.lexsort((tensors, part.offsets, part.start)).tolist()
+            tensors = column_of(part.residences, "tensor", np.int64)
+            order = np.lexsort((tensors, part.offsets, part.start))
             yield from records_of(
                 PlannedAllocation,
                 len(order),
-                [self._workload.tensors[tensors[row]].name for row in order],
+                [self._workload.tensors[number].name for number in tensors[order].tolist()],
                 repeat(memory.name),
-                *([column[row] for row in order] for column in (part.offsets, part.sizes)),
-                *([seconds_of(column[row]) for row in order] for column in (part.start, part.end)),
+                *(column[order].tolist() for column in (part.offsets, part.sizes)),
+                *(map(seconds_of, column[order].tolist()) for column in (part.start, part.end)),
             )
 
     def private_allocations(self) -> list[PlannedAllocation]:

@@ -6,7 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, column_of
+from loadmaster.cost.base import JobTable
+from loadmaster.workloads.job import Workload
 
 
 class Score(NamedTuple):
@@ -96,6 +100,63 @@ class Timeline:
         return int(self.end.max(initial=0))
 
 
+def most_alive(start: Ints, end: Ints, size: Ints) -> int:
+    """Most bytes alive at once. At one instant, ends precede starts; an empty lifetime counts as
+    an instant."""
+    times = np.concatenate([np.maximum(end, start + 1), start])
+    order = np.argsort(times, kind="stable")
+    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Stays:
+    """Residences in one memory with their lifetimes in picoseconds, and sizes and offsets in bytes,
+    shape (residences,); the offset is -1 where there is none."""
+
+    residences: tuple[Residence, ...]
+    start: Ints
+    end: Ints
+    sizes: Ints
+    offsets: Ints
+
+    @staticmethod
+    def of(
+        workload: Workload, placement: Placement, timeline: Timeline, memory_index: int
+    ) -> Stays:
+        """Collect the residences of a placement in one memory, with lifetimes from a timeline."""
+        residences = tuple(r for r in placement.residences if r.memory == memory_index)
+        sizes = np.array([workload.tensors[r.tensor].bytes for r in residences], dtype=np.int64)
+        none = np.full_like(sizes, -1)
+        return Stays(residences, none, none, sizes, none).timed(timeline)
+
+    def timed(self, timeline: Timeline) -> Stays:
+        """Take lifetimes from a timeline; a tensor without readers is alive while it is written."""
+        ends, makespan = timeline.end.tolist(), timeline.makespan
+        last = [
+            makespan if stay.to_the_end else max(map(ends.__getitem__, stay.users), default=0)
+            for stay in self.residences
+        ]
+        # What is there from the beginning has the writer -1: the last of these.
+        writer = column_of(self.residences, "writer", np.int64)
+        start, written = (np.append(times, 0)[writer] for times in (timeline.start, timeline.end))
+        return replace(self, start=start, end=np.maximum(written, np.array(last, dtype=np.int64)))
+
+    def of_operands(self, table: JobTable) -> Ints:
+        """The stay that each row of a table uses, -1 for none. O(operands + users)."""
+        used = {
+            (job, stay.tensor): number
+            for number, stay in enumerate(self.residences)
+            for job in (stay.writer, *stay.users)
+        }
+        rows = zip(table.operand_job.tolist(), table.operand_tensor.tolist(), strict=True)
+        return np.array([used.get(row, -1) for row in rows], dtype=np.int64)
+
+    @property
+    def load(self) -> int:
+        """Most bytes alive at once."""
+        return most_alive(self.start, self.end, self.sizes)
+
+
 @dataclass(frozen=True)
 class MakespanBound:
     """A lower bound of the makespan, and the bytes that must cross the main memory's link.
@@ -143,19 +204,6 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Residences in one memory with their lifetimes in picoseconds, offsets and sizes in bytes;
-    ``load`` is the most bytes alive at once."""
-
-    residences: tuple[Residence, ...]
-    start: list[int]
-    end: list[int]
-    offsets: list[int]
-    sizes: list[int]
-    load: int
-
-
-@dataclass(frozen=True)
 class Solution:
     """A complete plan of the jobs: schedule, placement, simulated timeline, and addresses
     (``packed``, by memory).
@@ -167,6 +215,6 @@ class Solution:
     schedule: Schedule
     placement: Placement
     timeline: Timeline
-    packed: tuple[Packed, ...]
+    packed: tuple[Stays, ...]
     after: tuple[tuple[int, ...], ...]
     search: tuple[tuple[int, Score], ...] = ()

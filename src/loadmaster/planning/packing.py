@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Any
+from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 
+from loadmaster._native import PackingProblem
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arrays import Ints, column_of
+from loadmaster.core.arrays import Int32s, Ints, column_of
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline
 from loadmaster.cost.base import JobTable
-from loadmaster.planning.decisions import Packed, Placement, Residence, Timeline
-from loadmaster.workloads.job import TensorInstance, Workload
+from loadmaster.planning.decisions import Placement, Residence, Stays, Timeline
+from loadmaster.workloads.job import Workload
 
 _FEW = 1500
 """Most buffers for which exact search is tried after the orders: for more it takes longer than
@@ -32,12 +31,14 @@ def pack(
     *,
     capacity: int,
     alignment: int,
+    worth: Ints | None = None,
     enough: int | None = None,
     effort: Effort = Effort.NORMAL,
     seconds: float = math.inf,
 ) -> Ints:
     """Give each buffer an offset so that no two alive at once overlap and none ends past
-    ``capacity``; -1 to those that are left out, if no such offsets are found for all.
+    ``capacity``. If no such offsets are found for all, -1 to those that are left out, of little
+    ``worth``; without worth, to all.
 
     Buffers are alive over [start, end), at least for an instant, and take ``size`` bytes at a
     multiple of ``alignment``. First-fit orders are tried until one has a peak of at most ``enough``
@@ -63,136 +64,85 @@ def pack(
         raise KeyboardInterrupt
     if int((offsets + size).max(initial=0)) <= capacity:
         return offsets
-    fitting = native.place_what_fits(np.argsort(first.offsets, kind="stable"), next(iter(rooms)))
+    if worth is None:
+        return none
+    # First fit places some 20 buffers in the time of a node.
+    tries = 20 * effort.nodes // len(size) if deadline.left() else 0
+    fitting = _most_worth(native, worth, capacity // alignment, tries)
     return np.where(fitting < 0, -1, fitting * alignment)
 
 
-class PackingCache:
-    """Caches results of :func:`pack` for plans of the same jobs.
+def _most_worth(native: PackingProblem, worth: Ints, room: int, tries: int) -> Ints:
+    """Place buffers of the greatest total worth within ``room``; -1 to those that are left out.
 
-    Searches that start alike reach the same plans, and packing may take longer than all else.
-    Results with a time limit are not cached.
+    First fit places them in an order, at first that of their worth. The order is improved at most
+    ``tries`` times: the buffer of the most worth that is left out moves to half of its position,
+    unless that loses more. Each move of a buffer halves what it counts, and where it moves to, the
+    next time.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Ints] = {}
-
-    def get_or_pack(self, *stays: Ints, seconds: float, **options: Any) -> Ints:
-        """Return the offsets of stays, from the cache if they are known."""
-        if seconds < math.inf:
-            return pack(*stays, **options, seconds=seconds)
-        columns = [column.tobytes() for column in stays]
-        key = blake2b(b" ".join([repr(options).encode(), *columns])).digest()
-        if key not in self._known:
-            self._known[key] = pack(*stays, **options)
-        return self._known[key]
-
-
-def most_alive(start: Ints, end: Ints, size: Ints) -> int:
-    """Most bytes alive at once. At one instant, ends precede starts; an empty lifetime counts as
-    an instant."""
-    times = np.concatenate([np.maximum(end, start + 1), start])
-    order = np.argsort(times, kind="stable")
-    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
+    order = np.argsort(-worth, kind="stable")
+    offsets = native.place_what_fits(order, room)
+    moves = np.zeros_like(worth)
+    for _ in range(tries):
+        counts = np.where(offsets < 0, worth >> moves, 0)
+        buffer = int(np.argmax(counts))
+        if counts[buffer] <= 0:
+            break
+        moves[buffer] += 1
+        at = int(np.flatnonzero(order == buffer)[0])
+        other = np.insert(np.delete(order, at), at >> moves[buffer], buffer)
+        found = native.place_what_fits(other, room)
+        if worth[found < 0].sum() <= worth[offsets < 0].sum():
+            order, offsets = other, found
+    return offsets
 
 
-@dataclass(frozen=True)
-class Stays:
-    """Residences to be packed in one memory, with lifetimes in picoseconds and sizes in bytes,
-    shape (residences,)."""
-
-    residences: tuple[Residence, ...]
-    start: Ints
-    end: Ints
-    sizes: Ints
-
-    @staticmethod
-    def of(
-        workload: Workload, placement: Placement, timeline: Timeline, memory_index: int
-    ) -> Stays:
-        """Collect the residences of a placement in one memory, with lifetimes from a timeline."""
-        residences = tuple(r for r in placement.residences if r.memory == memory_index)
-        return _timed(residences, [workload.tensors[r.tensor].bytes for r in residences], timeline)
-
-    def packed(self, offsets: Ints) -> Packed:
-        """Combine the stays with their offsets."""
-        columns = (self.start, self.end, self.sizes)
-        start, end, sizes = (column.tolist() for column in columns)
-        load = most_alive(*columns)
-        return Packed(self.residences, start, end, offsets.tolist(), sizes, load)
-
-
-def retimed(packed: Packed, timeline: Timeline) -> Packed:
-    """Keep addresses and take lifetimes from another timeline."""
-    stays = _timed(packed.residences, packed.sizes, timeline)
-    return stays.packed(np.array(packed.offsets, dtype=np.int64))
-
-
-def _timed(residences: tuple[Residence, ...], sizes: Sequence[int], timeline: Timeline) -> Stays:
-    """Residences with lifetimes from a timeline; a tensor without readers is alive while it is
-    written."""
-    writer = column_of(residences, "writer", np.int64)
-    ends, makespan = timeline.end.tolist(), timeline.makespan
-    last = [
-        makespan if stay.to_the_end else max(map(ends.__getitem__, stay.users), default=0)
-        for stay in residences
-    ]
-    # What is there from the beginning has the writer -1: the last of these.
-    start, written = (np.append(times, 0)[writer] for times in (timeline.start, timeline.end))
-    end = np.maximum(written, np.array(last, dtype=np.int64))
-    return Stays(residences, start, end, np.array(sizes, dtype=np.int64))
+def saved_bytes(
+    stays: Stays, rows: Ints, placement: Placement, cores: Int32s, table: JobTable
+) -> Ints:
+    """Bytes that each stay in the fast memory spares the main memory's link, shape (stays,): what
+    its users move, less its fetch; ``rows`` are those of :meth:`Stays.of_operands`."""
+    fetched = column_of(stays.residences, "writer", np.int64) >= len(table.compute)
+    saved = np.where(fetched, -stays.sizes, 0)
+    only = np.flatnonzero(placement.used[1] & ~placement.used[0])
+    np.add.at(saved, rows[only], table.moved[only, cores[table.operand_job[only]]])
+    return saved
 
 
 def evict(
-    evicted: Collection[Residence],
+    stays: Stays,
+    rows: Ints,
     placement: Placement,
     timeline: Timeline,
-    tensors: Sequence[TensorInstance],
-    table: JobTable,
+    workload: Workload,
 ) -> tuple[Placement, Timeline]:
-    """Remove stays of the fast memory from a placement, and their fetches from the timeline.
+    """Remove stays without an offset from a placement, and their fetches from the timeline.
 
-    Jobs that used an evicted stay use main memory instead. Starts and ends of the other tasks are
-    unchanged. O(operands + tasks + users of all stays).
+    Jobs that used an evicted stay use main memory instead; ``rows`` are those of
+    :meth:`Stays.of_operands`. Starts and ends of the other tasks are unchanged. O(operands + tasks
+    + users of all stays).
     """
-    gone, jobs = set(evicted), len(table.compute)
-    kept_copies = sorted(
-        set(range(len(placement.copies)))
-        - {stay.writer - jobs for stay in gone if stay.writer >= jobs}
-    )
-    number = {jobs + old: jobs + new for new, old in enumerate(kept_copies)}
-
-    def renamed(task: int) -> int:
-        """Return the new number of a task."""
-        return task if task < jobs else number[task]
-
-    kept = [stay for stay in placement.residences if stay not in gone]
+    evicted, jobs = [*compress(stays.residences, stays.offsets < 0)], len(workload.jobs)
+    gone, fetches = set(evicted), {stay.writer for stay in evicted if stay.writer >= jobs}
+    tasks = [task for task in range(len(timeline.start)) if task not in fetches]
+    number = {old: new for new, old in enumerate(tasks)}
     streams: dict[int, list[int]] = defaultdict(list)
     for stay in evicted:
         streams[stay.tensor] += stay.users
-    pairs = {(job, stay.tensor) for stay in evicted for job in stay.users}
-    written = {stay.tensor for stay in evicted if stay.writer < jobs}
-    columns = (table.operand_job, table.operand_tensor, table.operand_write)
-    moved = [
-        tensor in written if write else (job, tensor) in pairs
-        for job, tensor, write in zip(*(column.tolist() for column in columns), strict=True)
-    ]
     used = placement.used.copy()
-    used[:, moved] = [[True], [False]]
+    used[:, np.append(stays.offsets < 0, False)[rows]] = [[True], [False]]
     residences = []
-    for stay in kept:
-        users = tuple([renamed(task) for task in stay.users if task < jobs or task in number])
-        if stay.memory == 0 and stay.tensor in streams:
-            users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor))))
-        residences.append(
-            Residence(stay.tensor, stay.memory, renamed(stay.writer), users, stay.to_the_end)
-        )
+    for stay in placement.residences:
+        if stay not in gone:
+            users = tuple([number[task] for task in stay.users if task in number])
+            if stay.memory == 0 and stay.tensor in streams:
+                users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor))))
+            writer = number.get(stay.writer, stay.writer)
+            residences.append(replace(stay, writer=writer, users=users))
     residences += [
-        Residence(tensor, 0, tensors[tensor].producer, tuple(dict.fromkeys(users)))
+        Residence(tensor, 0, workload.tensors[tensor].producer, tuple(dict.fromkeys(users)))
         for tensor, users in streams.items()
     ]
-    tasks = np.array([*range(jobs), *(jobs + old for old in kept_copies)], dtype=np.int64)
-    changed = Placement(
-        used, tuple(placement.copies[old] for old in kept_copies), tuple(residences)
-    )
+    copies = tuple(placement.copies[task - jobs] for task in tasks[jobs:])
+    changed = Placement(used, copies, tuple(residences))
     return changed, replace(timeline, start=timeline.start[tasks], end=timeline.end[tasks])

@@ -15,9 +15,16 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import tiled_table
 from loadmaster.cost.base import JobTable, JobTimes, job_times, whole_picoseconds
-from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
+from loadmaster.planning.decisions import (
+    Placement,
+    Schedule,
+    Score,
+    Solution,
+    Stays,
+    Timeline,
+    most_alive,
+)
 from loadmaster.planning.goal import Goal, delivered
-from loadmaster.planning.packing import Stays, most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import TensorInstance, Workload
 

@@ -24,7 +24,6 @@ from loadmaster.planning.goal import refusal, require_room
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.joint.state import ENERGY_ONLY
-from loadmaster.planning.packing import PackingCache
 from loadmaster.planning.problem import PlanProblem
 from loadmaster.targets.hardware import Target, core_places
 
@@ -45,8 +44,6 @@ class WorkloadPlanner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
-    packings: PackingCache = field(default_factory=PackingCache)
-    """Packings found so far, shared with planners that this one derives."""
     _bounds: Bounds | None = field(init=False, default=None)
 
     @cached_property
@@ -60,7 +57,6 @@ class WorkloadPlanner:
         return Addresses(
             self.problem,
             lambda: 0.0 if self.is_late() else self.deadline.left(),
-            self.packings,
             self.effort,
         )
 
@@ -196,7 +192,7 @@ class WorkloadPlanner:
         search = self._search(start, self._samples, self.report)
         failures, rounds = 0, self.effort.packings
         least: Score | None = None
-        for left in reversed(range(rounds)):
+        for _ in range(rounds):
             found = search.run(self._samples // rounds)
             for _ in range(_MOST_TRIES):
                 score = found.evaluation.final_score
@@ -206,16 +202,14 @@ class WorkloadPlanner:
                     break
                 needed = least is None and not holds
                 solution, whole = self._completed(found.evaluation, needed=needed)
+                if solution is None or not whole:
+                    failures += 1
+                    search.shrink_capacity(int(not whole), _LESS_ROOM**failures)
                 if solution is not None:
                     score = self.score_of(solution)
                     if least is None or score < least:
                         least = score
                         yield found.evaluations, score, solution
-                if solution is not None and (whole or self.is_late()):
-                    break
-                failures += 1
-                search.shrink_capacity(int(not whole), _LESS_ROOM**failures)
-                if solution is not None and left:
                     break
                 found = search.run(0)
             self.interrupted |= search.interrupted

@@ -90,7 +90,7 @@ def candidates(
             return
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(
-        _in_small_pieces(networks, target, late) if copied else (),
+        _in_small_pieces(networks, target) if copied else (),
         _tilings(networks, target, mini_batches, late, urgent(), effort),
         _halves(networks),
     ):
@@ -111,23 +111,21 @@ def _in_blocks(networks: Sequence[DivisibleNetwork], target: Target) -> Iterator
         yield Candidate(name, cuts, large=True, tiling=WEIGHTS_STREAMED)
 
 
-def _in_small_pieces(
-    networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]
-) -> Iterator[Candidate]:
-    """Yield candidates with pieces of which several fit into the fast memory: one or two for each
-    core, at least two.
+def _in_small_pieces(networks: Sequence[DivisibleNetwork], target: Target) -> Iterator[Candidate]:
+    """Yield candidates with pieces of three quarters, a half, a quarter, an eighth of the fast
+    memory (or of what the largest operator reads, if that is less), and so small that two fit for
+    each core: jobs wait less for the copies of small ones.
 
     Reductions are split only where operators, or two of their pieces, would not fit otherwise. A
     chain of partial sums needs room only for the operands of the next piece, so larger pieces are
     offered too.
     """
     sums = [any(cut.sums for cut in network.plain) for network in networks]
-    for share in dict.fromkeys(
-        (*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))
-    ):
-        if late():
-            return
-        room = int(target.room / share)
+    most = max(
+        sum(use.bytes for use in group.reads) for network in networks for group in network.fused
+    )
+    for share in (4 / 3, 2, 4, 8, 2 * len(target.cores)):
+        room = int(min(target.room, most) / share)
         with suppress(CapacityError):
             cuts = [
                 Cuts(fitted(n, target, room, sums=own or share <= 2))

@@ -25,8 +25,8 @@ from loadmaster.planning.decisions import (
     Schedule,
     Score,
     Timeline,
+    most_alive,
 )
-from loadmaster.planning.packing import most_alive
 from loadmaster.planning.problem import PlanProblem
 from loadmaster.workloads.job import Workload, operand_bytes
 
