@@ -27,22 +27,24 @@ _inputs: set[tuple[int, int]] = set()
 
 def protect(paths: Iterable[str]) -> None:
     """Refuse these existing files as outputs from now on: a command never overwrites its inputs."""
-    for path in paths:
-        with suppress(OSError, ValueError):
-            found = os.stat(path)
-            if stat.S_ISREG(found.st_mode):
-                _inputs.add((found.st_dev, found.st_ino))
+    _inputs.update(filter(None, map(_identity, paths)))
+
+
+def _identity(path: str | Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if there is no file at the path."""
+    with suppress(OSError, ValueError):
+        found = os.stat(path)
+        if stat.S_ISREG(found.st_mode):
+            return found.st_dev, found.st_ino
+    return None
 
 
 def _require_no_input(path: Path) -> None:
     """Raise OutputError if a path is one of the command's inputs."""
-    with suppress(OSError, ValueError):
-        found = os.stat(path)
-        if (found.st_dev, found.st_ino) in _inputs:
-            raise OutputError(
-                f"{path}: is an input of this command, and would be overwritten: choose another"
-                " --out"
-            )
+    if _identity(path) in _inputs:
+        raise OutputError(
+            f"{path}: is an input of this command, and would be overwritten: choose another --out"
+        )
 
 
 def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:

@@ -109,12 +109,17 @@ class LinearProgram:
         if nodes is not None:
             self._set(mip_max_nodes=nodes)
         whole = _int32s(np.empty(0) if integers is None else integers)
-        solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kInteger))
+
+        def make(kind: Any) -> None:
+            """Make the columns of ``integers`` whole or continuous."""
+            solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kind))
+
+        make(kinds.kInteger)
         interrupted = self._run()
         solution = solver.getSolution()
         info = solver.getInfo()
         status = solver.getModelStatus()
-        solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kContinuous))
+        make(kinds.kContinuous)
         states = self._highspy.HighsModelStatus
         found = info.primal_solution_status == 2
         return Solved(

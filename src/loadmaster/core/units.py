@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -26,33 +26,81 @@ _FEMTO = _PICO | {"f": Decimal("1e-15")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
 
 
-def _quantity(
-    text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str
-) -> Decimal:
-    """Number of base units in ``text``; a bare number is taken to be in base units."""
-    match = _QUANTITY.fullmatch(str(text))
-    if isinstance(text, bool) or match is None:
-        raise UnitError(f"{text!r} is not {what}: write a number and a unit, such as {example!r}")
-    suffix = match[2] or ""
-    prefix = suffix.removesuffix(unit) if suffix.endswith(unit) else suffix
-    if (suffix and not suffix.endswith(unit)) or prefix not in prefixes:
-        raise UnitError(
-            f"{text!r} has the unit {suffix!r}, which is not {what}: write it like {example!r}"
-        )
-    try:
-        value = Decimal(match[1].replace("_", "")) * prefixes[prefix]
-    except ArithmeticError:
-        raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
-    if value < 0:
-        raise UnitError(f"{text!r} is less than nothing: write {what} such as {example!r}")
-    if value > WHOLE_LIMIT:
-        raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
-    return value
+@dataclass(frozen=True)
+class _QuantityParser:
+    """A kind of quantity, which is called to read one: its unit and the prefixes of it, and, for
+    errors, what it is with an example."""
+
+    unit: str
+    prefixes: Mapping[str, int | Decimal]
+    what: str
+    example: str
+
+    def exact(self, text: str | float) -> Decimal:
+        """Number of base units in ``text``; a bare number is taken to be in base units."""
+        what, unit, match = self.what, self.unit, _QUANTITY.fullmatch(str(text))
+        if isinstance(text, bool) or match is None:
+            raise UnitError(
+                f"{text!r} is not {what}: write a number and a unit, such as {self.example!r}"
+            )
+        suffix = match[2] or ""
+        prefix = suffix.removesuffix(unit) if suffix.endswith(unit) else suffix
+        if (suffix and not suffix.endswith(unit)) or prefix not in self.prefixes:
+            raise UnitError(
+                f"{text!r} has the unit {suffix!r}, which is not {what}: write it like"
+                f" {self.example!r}"
+            )
+        try:
+            value = Decimal(match[1].replace("_", "")) * self.prefixes[prefix]
+        except ArithmeticError:
+            raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
+        if value < 0:
+            raise UnitError(f"{text!r} is less than nothing: write {what} such as {self.example!r}")
+        if value > WHOLE_LIMIT:
+            raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
+        return value
+
+    def __call__(self, text: str | float) -> float:
+        """Read a quantity; raises UnitError."""
+        return float(self.exact(text))
+
+
+_LEAST_BARE_RATE = 10**6
+"""No machine is slower: a smaller rate without a unit was meant in another one."""
+
+
+class _RateParser(_QuantityParser):
+    """A quantity per second; more than zero, and not a small number without a unit."""
+
+    def __call__(self, text: str | float) -> float:
+        """Read a rate; raises UnitError."""
+        value, meant = self.exact(text), str(text).strip()
+        if float(value) < 1e-18:
+            raise UnitError(f"{text!r}: {self.what} must be more than zero, at least 1e-18")
+        if value < _LEAST_BARE_RATE and meant[-1] in "0123456789.":
+            raise UnitError(f"{text!r} has no unit: did you mean '{meant} G{self.unit}'?")
+        return float(value)
+
+
+_SIZE = _QuantityParser("B", _BYTES, "a number of bytes", "8 MiB")
+_TIME = _QuantityParser("s", _FRACTIONS, "a time", "5 s")
+parse_bandwidth = _RateParser("B/s", _BYTES, "a bandwidth", "34 GB/s")
+"""Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
+parse_frequency = _RateParser("Hz", _RATES, "a frequency", "1 GHz")
+"""Hertz, from ``"1 GHz"``; more than zero."""
+parse_flops = _RateParser("FLOP/s", _RATES, "an arithmetic rate", "13 TFLOP/s")
+"""Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
+parse_joules = _QuantityParser("J", _FEMTO, "an energy", "0.3 pJ")
+"""Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
+parse_joules_per_byte = _QuantityParser("J/B", _FEMTO, "an energy per byte", "20 pJ/B")
+"""Joules per byte, from ``"20 pJ/B"``."""
+parse_watts = _QuantityParser("W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W")
+"""Watts, from ``"1.5 W"`` or ``"300 mW"``."""
 
 
 def parse_bytes(text: str | float) -> int:
     """Bytes, from ``"8 MiB"``, ``"11 GB"`` or a whole number."""
-    value = _quantity(text, "B", _BYTES, "a number of bytes", "8 MiB")
+    value = _SIZE.exact(text)
     if value != value.to_integral_value():
         raise UnitError(f"{text!r} is not a whole number of bytes")
     return int(value)
@@ -83,7 +131,7 @@ def _share(text: str, most: int, wrong: str) -> Decimal:
     """A share from 0 to ``most``; errors end with ``wrong``."""
     number = text.removesuffix("%")
     try:
-        share = _quantity(number, "", {"": 1}, "", "") / (1 if number == text else 100)
+        share = _QuantityParser("", {"": 1}, "", "").exact(number) / (1 if number == text else 100)
     except UnitError:
         share = Decimal(-1)
     if not 0 <= share <= most:
@@ -91,68 +139,12 @@ def _share(text: str, most: int, wrong: str) -> Decimal:
     return share
 
 
-def parse_bandwidth(text: str | float) -> float:
-    """Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
-    return _rate(text, "B/s", _BYTES, "a bandwidth", "34 GB/s")
-
-
-def parse_frequency(text: str | float) -> float:
-    """Hertz, from ``"1 GHz"``; more than zero."""
-    return _rate(text, "Hz", _RATES, "a frequency", "1 GHz")
-
-
 def parse_seconds(text: str | float) -> float:
     """Seconds, from ``"5 s"``, ``"200 ms"``, ``"2 min"`` or a number."""
     stripped = str(text).strip()
-    minutes = stripped.endswith("min")
-    value = _quantity(
-        stripped.removesuffix("min") if minutes else text,
-        "" if minutes else "s",
-        _FRACTIONS,
-        "a time",
-        "5 s",
-    )
-    return float(value) * (60 if minutes else 1)
-
-
-def parse_flops(text: str | float) -> float:
-    """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
-    return _rate(text, "FLOP/s", _RATES, "an arithmetic rate", "13 TFLOP/s")
-
-
-def parse_joules(text: str | float) -> float:
-    """Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
-    return float(_quantity(text, "J", _FEMTO, "an energy", "0.3 pJ"))
-
-
-def parse_joules_per_byte(text: str | float) -> float:
-    """Joules per byte, from ``"20 pJ/B"``."""
-    return float(_quantity(text, "J/B", _FEMTO, "an energy per byte", "20 pJ/B"))
-
-
-def parse_watts(text: str | float) -> float:
-    """Watts, from ``"1.5 W"`` or ``"300 mW"``."""
-    return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))
-
-
-_LEAST_BARE_RATE = 10**6
-"""No machine is slower: a smaller rate without a unit was meant in another one."""
-
-
-def _rate(
-    text: str | float,
-    unit: str,
-    prefixes: Mapping[str, int | Decimal],
-    what: str,
-    example: str,
-) -> float:
-    """A quantity per second; more than zero, and not a small number without a unit."""
-    value, meant = _quantity(text, unit, prefixes, what, example), str(text).strip()
-    if float(value) < 1e-18:
-        raise UnitError(f"{text!r}: {what} must be more than zero, at least 1e-18")
-    if value < _LEAST_BARE_RATE and meant[-1] in "0123456789.":
-        raise UnitError(f"{text!r} has no unit: did you mean '{meant} G{unit}'?")
-    return float(value)
+    if stripped.endswith("min"):
+        return replace(_TIME, unit="")(stripped.removesuffix("min")) * 60
+    return _TIME(text)
 
 
 def seconds_of(picoseconds: int) -> float:
