@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -247,31 +247,46 @@ def excess_of(smaller: Target, target: Target) -> Iterator[str]:
     if len(smaller.memories) > len(target.memories):
         yield "the number of memories"
     for memory, larger in zip(smaller.memories, target.memories, strict=False):
-        yield from (f"{memory.name}.{name}" for name in _memory_excess(memory, larger))
+        excess = _excess(
+            memory,
+            larger,
+            ("alignment", "in_place"),
+            ("capacity", "read_bandwidth", "write_bandwidth"),
+        )
+        yield from (f"{memory.name}.{name}" for name in excess)
     if smaller.copy is not None:
         more = {} if target.copy is None else target.copy.fields
         if any(rate > more.get(name, 0.0) for name, rate in smaller.copy.fields.items()):
             yield "copy"
 
 
+def _excess(
+    one: Core | Memory, other: Core | Memory, alike: Sequence[str], less: Sequence[str]
+) -> Iterator[str]:
+    """Yield the fields that should be ``alike`` and are not, and those that should be no more
+    (``less``) and are."""
+    yield from (name for name in alike if getattr(one, name) != getattr(other, name))
+    yield from (name for name in less if getattr(one, name) > getattr(other, name))
+
+
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
     """Yield the fields in which a core is better than another, or differs where neither value is
     better."""
-    for name in (
-        "style",
-        "rows",
-        "columns",
-        "flexible",
-        "local_buffer",
-        "winograd",
-        "accumulator",
-        "efficiency",
-    ):
-        if getattr(one, name) != getattr(other, name):
-            yield name
-    for name in ("clock", "lanes", "buffer"):
-        if getattr(one, name) > getattr(other, name):
-            yield name
+    yield from _excess(
+        one,
+        other,
+        (
+            "style",
+            "rows",
+            "columns",
+            "flexible",
+            "local_buffer",
+            "winograd",
+            "accumulator",
+            "efficiency",
+        ),
+        ("clock", "lanes", "buffer"),
+    )
     if any(rate > other.macs_per_cycle[bits] for bits, rate in one.macs_per_cycle.items()):
         yield "macs_per_cycle"
     for name in ("noc_bandwidth", "weight_loading"):
@@ -279,14 +294,3 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
             yield name
     if one.start_up < other.start_up:
         yield "job_overhead"
-
-
-def _memory_excess(one: Memory, other: Memory) -> Iterator[str]:
-    """Yield the fields in which a memory is better than another, or differs where neither is
-    better."""
-    for name in ("alignment", "in_place"):
-        if getattr(one, name) != getattr(other, name):
-            yield name
-    for name in ("capacity", "read_bandwidth", "write_bandwidth"):
-        if getattr(one, name) > getattr(other, name):
-            yield name

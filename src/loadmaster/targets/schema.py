@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
@@ -50,6 +50,7 @@ _Joules = Annotated[float, _unit(parse_joules)]
 _Power = Annotated[float, _unit(parse_watts)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+_Flag = Annotated[bool, Field(strict=True)]
 _Rate = Annotated[float, Field(ge=1e-18, le=2**20, allow_inf_nan=False)]
 
 
@@ -119,12 +120,12 @@ class _CoreTable(_TargetTable):
     peak: _Flops | None = None
     lanes: _Size | None = None
     buffer: _Bytes = 0
-    flexible: Annotated[bool, Field(strict=True)] = False
+    flexible: _Flag = False
     local_buffer: _Bytes = 512
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
     weight_loading: _Bandwidth | None = None
-    winograd: Annotated[bool, Field(strict=True)] = False
+    winograd: _Flag = False
     job_overhead: _Seconds = 0.0
     efficiency: dict[
         Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(ge=1e-18, le=1)]
@@ -184,7 +185,7 @@ class _CopyTable(_TargetTable):
     to_main: _Bandwidth
     asynchronous_to_fast: _Bandwidth | None = None
     asynchronous_to_main: _Bandwidth | None = None
-    shared: Annotated[bool, Field(strict=True)] = False
+    shared: _Flag = False
 
     def engine(self) -> CopyEngine:
         """Return the copy engine; asynchronous bandwidths default to the blocking ones."""
@@ -237,18 +238,19 @@ class _TargetFile(_TargetTable):
 
 
 _RESERVED = ("name", "description", "cores", "copy", "static_power", "calibration")
+"""Keys of a file that are no memories, in the order of its fields."""
 
 
 def build_target(document: dict[str, Any], label: str) -> Target:
     """Check a parsed target file and build the target; ``label`` names the file in errors."""
     # A value that is no table is no memory: left among the known fields, it is refused as one that
     # there is not.
+    known = dict(document)
     memories = {
-        key: value
+        key: known.pop(key)
         for key, value in document.items()
         if key not in _RESERVED and isinstance(value, dict)
     }
-    known = {key: value for key, value in document.items() if key not in memories}
     try:
         file = _TargetFile.model_validate({**known, _MEMORIES: memories})
     except ValidationError as error:
@@ -280,7 +282,7 @@ def _lines(error: ValidationError, label: str) -> list[str]:
     return clauses
 
 
-def _fields_beside(keys: list[str]) -> tuple[list[str], str]:
+def _fields_beside(keys: list[str]) -> tuple[Sequence[str], str]:
     """Field names of the table at a path of keys, and what else may be there."""
     tables: dict[str, type[_TargetTable]] = {
         _MEMORIES: _MemoryTable,
@@ -289,11 +291,10 @@ def _fields_beside(keys: list[str]) -> tuple[list[str], str]:
         "calibration": _CalibrationTable,
         "energy": _EnergyTable,
     }
-    table = next((tables[key] for key in keys[-2::-1] if key in tables), _TargetFile)
-    names = [field.alias or name for name, field in table.model_fields.items()]
-    if table is not _TargetFile:
-        return names, ""
-    return [name for name in names if name != _MEMORIES], "; any other table is a memory"
+    table = next((tables[key] for key in keys[-2::-1] if key in tables), None)
+    if table is None:
+        return _RESERVED, "; any other table is a memory"
+    return list(table.model_fields), ""
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:
