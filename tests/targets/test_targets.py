@@ -1,4 +1,4 @@
-"""Target files: the bundled ones are what they say, broken ones are refused with every error at
+"""Target files: the bundled ones are what they say, broken ones are refused with their errors at
 once."""
 
 import pytest
@@ -167,6 +167,14 @@ def test_all_errors_of_a_file_come_at_once_with_their_paths(tmp_path):
     for path in ("dram.capacity", "cores.0.rows"):
         assert path in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_many_errors_of_a_file_the_first_are_named_and_the_others_counted(tmp_path):
+    file = tmp_path / "bad.toml"
+    file.write_text(MINIMAL.replace("[[cores]]\n", ""))
+    with pytest.raises(TargetError, match=r"cores: field required; .*; and 4 more$") as caught:
+        target(file)
+    assert str(caught.value).count(str(file)) == 3
 
 
 def test_all_errors_of_overrides_come_at_once():

@@ -5,7 +5,7 @@ Every message is one line that names the fault and says what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -132,6 +132,16 @@ def missing(error: ModuleNotFoundError, purpose: str) -> ModuleNotFoundError | M
     return MissingPackageError(
         f"{purpose} needs {root}, which is not installed: pip install 'loadmaster[{_EXTRAS[root]}]'"
     )
+
+
+_ERRORS_SHOWN = 3
+"""Most mistakes in a file that an error names."""
+
+
+def first_errors(errors: Sequence[str]) -> str:
+    """Join the first few errors of a file on one line, and count the others."""
+    more = len(errors) - _ERRORS_SHOWN
+    return "; ".join(errors[:_ERRORS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 SHOWN = 20

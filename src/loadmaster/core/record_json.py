@@ -14,7 +14,7 @@ from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.errors import LoadmasterError, first_errors
 from loadmaster.core.json_object import fields_of
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ Record = TypeVar("Record")
 
 _LARGEST_INTEGER = 2**63 - 1
 """The largest integer, in value or in length, that a record may hold."""
-_ERRORS_SHOWN = 3
-"""Most wrong fields that an error names."""
 
 
 def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> str:
@@ -126,15 +124,14 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 def summary(wrong: ValidationError, what: str) -> str:
     """Describe the first few errors of pydantic with the paths of their fields, and count the
     others."""
-    errors = wrong.errors(include_context=False, include_input=False)
     # What pydantic calls a tuple is a list in the file.
-    shown = [
-        f"{_dotted(error['loc']) or what}:"
-        f" {(error['msg'][:1].lower() + error['msg'][1:]).replace('tuple', 'list')}"
-        for error in errors[:_ERRORS_SHOWN]
-    ]
-    more = len(errors) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+    return first_errors(
+        [
+            f"{_dotted(error['loc']) or what}:"
+            f" {(error['msg'][:1].lower() + error['msg'][1:]).replace('tuple', 'list')}"
+            for error in wrong.errors(include_context=False, include_input=False)
+        ]
+    )
 
 
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:

@@ -43,7 +43,7 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     Raises
     ------
     TargetError
-        With every error in the file at once, each with its path.
+        With the errors of the file at once, each with its path; more than three are counted.
     """
     from loadmaster.targets.overrides import apply_override
     from loadmaster.targets.schema import build_target

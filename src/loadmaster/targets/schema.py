@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from loadmaster.core.arguments import instead
-from loadmaster.core.errors import TargetError, UnitError
+from loadmaster.core.errors import TargetError, UnitError, first_errors
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import (
     parse_bandwidth,
@@ -254,7 +254,7 @@ def build_target(document: dict[str, Any], label: str) -> Target:
     try:
         file = _TargetFile.model_validate({**known, _MEMORIES: memories})
     except ValidationError as error:
-        raise TargetError("; ".join(_lines(error, label))) from None
+        raise TargetError(first_errors(_lines(error, label))) from None
     return _assemble(file, label)
 
 
@@ -332,7 +332,7 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     if main and not main[0].in_place and (not fast or file.copy_engine is None):
         problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")
     if problems:
-        raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
+        raise TargetError(first_errors([f"{label}: {problem}" for problem in problems]))
     copy = file.copy_engine.engine() if file.copy_engine else None
     provenance = ESTIMATED if file.calibration is None else file.calibration.provenance()
     return Target(
