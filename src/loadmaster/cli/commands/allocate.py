@@ -29,7 +29,6 @@ from loadmaster.integrations.dumps.readers.registry import READERS, read_dump
 if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Allocation, Problem
-    from loadmaster.integrations.dumps.arena import DumpedArena
 
 DUMP = "Another planner's dump"
 
@@ -136,10 +135,10 @@ def allocate_command(
         else:
             answer = allocate(problem, room, **options)
         page, beyond = out == folder and not output.no_report, None
-        if place is not None and answer.offsets is not None:
+        if place and answer.offsets is not None:
             memories = getattr(answer, "memory", None)
             write_buffers(place.draft / name, problem, answer.offsets, memories)
-        elif place is not None and page and isinstance(answer, Allocation):
+        elif place and page and isinstance(answer, Allocation):
             # Nothing fits: draw a packing above the capacity.
             beyond = allocate(problem, **options)
         drawn = page and (beyond or answer).offsets is not None
@@ -198,13 +197,29 @@ def _compare(
     """Write and print comparisons with another planner. Exit code 1 if its own addresses are
     invalid, or Loadmaster found none."""
     from loadmaster.allocation.buffers_csv import write_buffers
+    from loadmaster.core.arguments import require_known
     from loadmaster.integrations.dumps.compare import ArenasJson, compare
     from loadmaster.report.floor import floor_table
 
     with directory_if_asked(folder) as place:
-        arenas = _arenas(path, planner, arena, writes=place is not None)
+        arenas = read_dump(planner, path)
+        if arena is not None:
+            require_known(
+                f"arena in {path}", arena, [each.name for each in arenas], AllocationError
+            )
+            arenas = [each for each in arenas if each.name == arena]
+        if place and len(arenas) > 1:
+            raise AllocationError(
+                f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or"
+                f" another of {len(arenas)}"
+            )
+        if place and len(arenas[0].problem.in_place):
+            raise AllocationError(
+                f"--out: {path} has kernels that may write over an operand, which its columns"
+                " cannot say: leave --out out"
+            )
         found = [compare(each, **options) for each in arenas]
-        if place is not None and found[0].answer.offsets is not None:
+        if place and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
         files = output.publish(place, {})
     rows = [each.as_json() for each in found]
@@ -212,25 +227,3 @@ def _compare(
     output.show(shown, lambda: floor_table(rows), files)
     if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
-
-
-def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[DumpedArena]:
-    """Return the arenas of a dump: the one called ``name``, or all (None). With ``writes`` there
-    must be exactly one, to write it."""
-    from loadmaster.core.arguments import require_known
-
-    arenas = read_dump(planner, path)
-    if name is not None:
-        require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
-        arenas = [arena for arena in arenas if arena.name == name]
-    if writes and len(arenas) > 1:
-        raise AllocationError(
-            f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or"
-            f" another of {len(arenas)}"
-        )
-    if writes and len(arenas[0].problem.in_place):
-        raise AllocationError(
-            f"--out: {path} has kernels that may write over an operand, which its columns cannot"
-            " say: leave --out out"
-        )
-    return arenas

@@ -127,6 +127,13 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
+    from loadmaster.core.progress import Stopwatch, deferred_interrupts
+    from loadmaster.planning.planner import plan
+    from loadmaster.planning.verify.plan import verify
+    from loadmaster.planning.what_if import what_if as changes_of
+    from loadmaster.report.plan import plan_page
+    from loadmaster.report.plan_json import PlanJson, plan_json
+
     folder = out if out is not None or output.as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
@@ -157,37 +164,17 @@ def plan_command(
         raise PlanError(
             f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
         )
-    _plan(partial(reading.load, models), machine.read(), options, folder, output, asks=what_if)
-
-
-def _plan(
-    load: Callable[[], list[Graph]],
-    machine: Target,
-    options: dict[str, Any],
-    folder: Path | None,
-    output: PageOutput,
-    *,
-    asks: bool,
-) -> None:
-    """Plan, verify, write (if there is a folder) and print. Exit code 1: the plan is invalid; 3: a
-    deadline is missed."""
-    from loadmaster.core.progress import Stopwatch, deferred_interrupts
-    from loadmaster.planning.planner import plan
-    from loadmaster.planning.verify.plan import verify
-    from loadmaster.planning.what_if import what_if
-    from loadmaster.report.plan import plan_page
-    from loadmaster.report.plan_json import PlanJson, plan_json
-
+    target = machine.read()
     with output.working(folder) as (place, progress), ExitStack() as others:
-        graphs, files = load(), list[Path]()
+        graphs = reading.load(models)
         others.enter_context(deferred_interrupts())
         watch = Stopwatch()
         limit = options["time_limit"]
         # Seconds include reading the networks.
         left = None if limit is None else max(0.0, limit - spent())
-        done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
+        done = plan(graphs, target, progress=progress, **options | {"time_limit": left})
         seconds, cpu_seconds = watch.read()
-        changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
+        changes = changes_of(graphs, target, progress=progress, **options) if what_if else ()
         progress("verifying", 0.0)
         checked = others.enter_context(run_in_fork(partial(verify, done), done))
         if place:
@@ -198,8 +185,7 @@ def _plan(
             done.save(place.draft / "plan.json")
             drawn()
         violations = checked()
-        if place:
-            files = place.publish()
+        files = place.publish() if place else []
     found = plan_json(
         done, changes, violations=violations, seconds=seconds, cpu_seconds=cpu_seconds
     )
