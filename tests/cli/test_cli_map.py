@@ -1,11 +1,18 @@
 """`loadmaster map`: one JSON object, tables, files, and mistakes in one line."""
 
 import json
+import signal
+from importlib import import_module
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 from tests.support.tables import cases
+
+from loadmaster.cli.output import LateProgress
+from loadmaster.mapping import search_groups
+
+map_dependent_jobs = import_module("loadmaster.mapping.map_dependent_jobs")
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +131,43 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     missed = run("map", options, timing, cwd=folder)
     assert "3 of 3 deadlines missed" in missed.stdout
     assert missed.returncode == 3
+
+
+@pytest.fixture(params=["", "--dependencies", "--cut", "--objective makespan,energy"])
+def searched(request, folder):
+    """A search that takes long."""
+    return "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --samples 9999999", request.param
+
+
+def test_an_interrupt_after_a_search_keeps_its_answer(folder, searched, monkeypatch):
+    sent = []
+
+    def interrupt(*arguments, **options):
+        if not sent:
+            sent.append(signal.raise_signal(signal.SIGINT))
+        return original(*arguments, **options)
+
+    original = search_groups.assemble
+    for module in (search_groups, map_dependent_jobs):
+        monkeypatch.setattr(module, "assemble", interrupt)
+    ran(searched[0].replace("9999999", "50"), searched[1], "--no-report --out out", cwd=folder)
+    assert all(name.startswith("mapping") for name in names(folder / "out"))
+
+
+def test_an_interrupt_ends_a_search(folder, searched, monkeypatch):
+    told = []
+
+    def interrupt(_, stage, share):
+        told.append(stage)
+        if stage.startswith("mapping") and len(told) > 3 and "sent" not in told:
+            told.append("sent")
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(LateProgress, "__call__", interrupt)
+    answer = printed(searched, cwd=folder)
+    for each in answer.get("front", [answer]):
+        assert each["interrupted"] or each["status"] == "optimal"
+        assert each["samples"] < 9999999
 
 
 @pytest.mark.parametrize("above", ["\t\n", ",,,\n", '"",\n', "\n"])

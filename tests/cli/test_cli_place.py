@@ -2,14 +2,16 @@
 the work."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import printed, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.hand_sequence import step
 from tests.support.needs import FIXTURES
 from tests.support.tables import cases
 
+from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.sequence_json import write_sequence
 
 pytestmark = pytest.mark.slow
@@ -32,6 +34,17 @@ def test_place_prints_one_json_object_and_writes_the_same(written):
     kept = json.loads((written.parent / "placed" / "placement.json").read_text())
     assert kept == {key: value for key, value in answer.items() if key != "files"}
     assert {Path(file).name for file in answer["files"]} == {"placement.json", "report.html"}
+
+
+def test_an_interrupt_after_the_search_keeps_its_answer(written, monkeypatch):
+    def interrupt(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments, **options)
+
+    original = MemoryPlan.as_json
+    monkeypatch.setattr(MemoryPlan, "as_json", interrupt)
+    ran("place", written, "--fast 50% --no-report --out placed", cwd=written.parent)
+    assert names(written.parent / "placed") == ["placement.json"]
 
 
 @pytest.mark.parametrize(

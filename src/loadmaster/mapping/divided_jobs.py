@@ -48,7 +48,7 @@ def map_divided_jobs(
     whole = jobs.ways[0]
     seeming = min(jobs.ways, key=lambda way: mapped(way.analysis, strategy="herald").value)
     chosen = [whole] if seeming is whole else [whole, seeming]
-    options["time_limit"] = None if time_limit is None else time_limit / len(chosen)
+    options["time_limit"] = time_limit and time_limit / len(chosen)
     found = [mapped(way.analysis, **options) for way in chosen]
     best = min(found, key=lambda mapping: mapping.value)
     weights = OBJECTIVES[objective]

@@ -11,14 +11,20 @@ from loadmaster.core.arguments import as_whole, validate_arguments
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Deadline, Progress, Stopwatch, no_progress, part_of
+from loadmaster.core.progress import (
+    Deadline,
+    Progress,
+    Stopwatch,
+    deferred_interrupts,
+    no_progress,
+    part_of,
+)
 from loadmaster.core.task_graph import task_graph, upward_rank
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.base import JobAnalysis, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound
 from loadmaster.mapping.group import (
-    OBJECTIVES,
     Cores,
     Group,
     core_and_position,
@@ -26,7 +32,7 @@ from loadmaster.mapping.group import (
     queues_of,
 )
 from loadmaster.mapping.group_search import MappingSearch
-from loadmaster.mapping.map_options import MapOptions, require_objective
+from loadmaster.mapping.map_options import MapOptions, weights_of
 from loadmaster.mapping.search_groups import MappedGroup, assemble, run_search
 from loadmaster.mapping.strategies import auto
 from loadmaster.mapping.timeline import is_proven, timeline
@@ -80,23 +86,25 @@ def _search(
     evaluations, past = len(starts), [found.value] * _MEMORY
     improvements = [(evaluations, found)]
     enough = (0.0, independent.bound.score * (1 + 1e-9), np.inf)
+    ended = False
     try:
-        while improvements[-1][1].value > enough and (samples is None or evaluations < samples):
-            if deadline.passed():
-                return improvements, evaluations, True
-            neighbour = problem.neighbour(*start, generator)
-            attempt = problem.evaluate(*neighbour)
-            evaluations += 1
-            at = evaluations % _MEMORY
-            if attempt.value <= max(found.value, past[at]):
-                start, found = neighbour, attempt
-            past[at] = found.value
-            if found.value < improvements[-1][1].value:
-                improvements.append((evaluations, found))
-            report("mapping", max(deadline.spent(), evaluations / samples if samples else 0.0))
+        with deferred_interrupts() as interrupts, interrupts.breakable():
+            while improvements[-1][1].value > enough and (samples is None or evaluations < samples):
+                if ended := deadline.passed():
+                    break
+                neighbour = problem.neighbour(*start, generator)
+                attempt = problem.evaluate(*neighbour)
+                evaluations += 1
+                at = evaluations % _MEMORY
+                if attempt.value <= max(found.value, past[at]):
+                    start, found = neighbour, attempt
+                past[at] = found.value
+                if found.value < improvements[-1][1].value:
+                    improvements.append((evaluations, found))
+                report("mapping", max(deadline.spent(), evaluations / samples if samples else 0.0))
     except KeyboardInterrupt:
-        return improvements, evaluations, True
-    return improvements, evaluations, False
+        ended = True
+    return improvements, evaluations, ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,13 +270,13 @@ def map_dependent_jobs(
     MappingError
         As :func:`map_jobs`, and for what only jobs without dependencies can have.
     """
-    require_objective(objective)
+    weights = weights_of(objective)
     if strategy not in ("auto", "list"):
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
     options = MapOptions(
         strategy, allocator, samples=samples, time_limit=time_limit, seed=seed, effort=effort
     )
-    group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
+    group = group_of(analysis, bandwidth, allocator, weights)
     given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
     times = [_per_job(name, group.jobs, *values) for name, values in given.items()]
     if times[0].max() > 3600:

@@ -14,8 +14,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
-from loadmaster.mapping.group import OBJECTIVES
-from loadmaster.mapping.map_options import MapOptions, require_objective
+from loadmaster.mapping.map_options import MapOptions, weights_of
 from loadmaster.mapping.search_groups import map_in_groups
 
 _FRONT = 9
@@ -88,7 +87,7 @@ def map_jobs(
     MappingError
         If costs are malformed, or an option is out of range or unknown.
     """
-    require_objective(objective)
+    weights = weights_of(objective)
     options = MapOptions(
         strategy,
         allocator,
@@ -102,7 +101,7 @@ def map_jobs(
         effort,
         progress,
     )
-    return map_in_groups(analysis, bandwidth, objective, OBJECTIVES[objective], options)
+    return map_in_groups(analysis, bandwidth, objective, weights, options)
 
 
 @validate_arguments(MappingError)
@@ -127,9 +126,7 @@ def pareto_front(
     """
     if len(objectives) != 2:
         raise MappingError(f"a Pareto front is of two objectives, not of {len(objectives)}")
-    for objective in objectives:
-        require_objective(objective)
-    first, second = (np.array(OBJECTIVES[objective]) for objective in objectives)
+    first, second = (np.array(weights_of(objective)) for objective in objectives)
     if (first == second).all():
         raise MappingError(
             f"objectives {objectives[0]} and {objectives[1]} are best at the same mappings: give"
@@ -156,6 +153,6 @@ def _values(mapping: JobMapping, objectives: Sequence[str]) -> tuple[float, floa
     """Return a mapping's values of two objectives."""
     first, second = (
         mapping.makespan**time * (mapping.energy or 0.0) ** energy
-        for time, energy in (OBJECTIVES[name] for name in objectives)
+        for time, energy in map(weights_of, objectives)
     )
     return first, second

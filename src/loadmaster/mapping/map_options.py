@@ -48,6 +48,8 @@ class MapOptions:
         return Effort.of(self.effort, MappingError)
 
 
-def require_objective(objective: str) -> None:
-    """Raise `MappingError` for an unknown objective."""
+def weights_of(objective: str) -> tuple[float, float]:
+    """Return the exponents of makespan and energy; raise `MappingError` for an unknown
+    objective."""
     require_known("objective", objective, OBJECTIVES, MappingError)
+    return OBJECTIVES[objective]

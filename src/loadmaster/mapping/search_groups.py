@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Deadline, Stopwatch, no_progress, part_of
+from loadmaster.core.progress import Deadline, Stopwatch, deferred_interrupts, no_progress, part_of
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
@@ -50,7 +50,7 @@ def map_in_groups(
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     watch = Stopwatch()
     size = options.group_size or whole.jobs
-    begins = list(range(0, whole.jobs, size))
+    begins = range(0, whole.jobs, size)
     warm = _genome(options.warm_start, analysis)
     deadline = Deadline.within(options.time_limit)
     parts: list[MappedGroup] = []
@@ -63,7 +63,7 @@ def map_in_groups(
             demand=whole.demand[rows],
             energy=None if whole.energy is None else whole.energy[rows],
         )
-        genome = None if warm is None else (warm[0][rows], warm[1][rows])
+        genome = warm and (warm[0][rows], warm[1][rows])
         samples = options.samples
         if samples is None and options.time_limit is None:
             samples = options.budget.share(chosen.samples(group))
@@ -86,7 +86,7 @@ def map_in_groups(
             # The genes of the last group's jobs, repeated if it had fewer.
             core, priority = genome_of(parts[-1].queues, group.cores)
             search.warm_start = np.resize(core, group.jobs), np.resize(priority, group.jobs)
-        first = None if genome is None else group.decode(genome[0][None], genome[1][None])
+        first = genome and group.decode(genome[0][None], genome[1][None])
         strategy = herald.STRATEGY if interrupted else chosen
         interrupted |= run_search(search, strategy, within, first)
         parts.append(_mapped_group(group, search))
@@ -103,11 +103,12 @@ def run_search(
     ``deadline``; return whether Ctrl-C ended it. There is a mapping in any case."""
     stopped = False
     try:
-        if first is not None:
-            search.offer(first)
-        if not search.done:
-            strategy.run(search)
-        search.tighten(deadline)
+        with deferred_interrupts() as interrupts, interrupts.breakable():
+            if first is not None:
+                search.offer(first)
+            if not search.done:
+                strategy.run(search)
+            search.tighten(deadline)
     except KeyboardInterrupt:
         search.interrupted = stopped = True
     if search.queues is None:

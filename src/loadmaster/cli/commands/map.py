@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,6 @@ from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
-    from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.job import NetworkTiming
@@ -151,9 +151,11 @@ def map_command(
     --cut`
     """
     from loadmaster.core.json_object import json_of
+    from loadmaster.core.progress import deferred_interrupts
     from loadmaster.cost.job_pool import is_listed, read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
+    from loadmaster.mapping.map_jobs import map_jobs, pareto_front
     from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
     from loadmaster.report.mapping import mapping_page
     from loadmaster.workloads.job import network_timings, require_network
@@ -168,6 +170,8 @@ def map_command(
         "samples": samples,
         **search.arguments(),
     }
+    if not many:
+        options["objective"] = objective
     free_only = {
         "group_size": group_size,
         "settings": settings,
@@ -176,7 +180,7 @@ def map_command(
     due, priorities = times.arguments(MappingError), _priorities(priority)
     timed = any(due.values()) or bool(priorities)
     timings: dict[str, NetworkTiming] = {}
-    found: tuple[JobMapping, ...]
+    find: Callable[[], JobMapping | tuple[JobMapping, ...]]
     with output.working(out) as (place, options["progress"]):
         read = reading.arguments()
         if any(read.values()) and all(map(is_listed, jobs)):
@@ -200,13 +204,19 @@ def map_command(
 
             options |= {"settings": settings, "threads": threads}
             divided = divide_jobs(jobs, machine, rate, **read)
-            found = (map_divided_jobs(divided, rate, objective=objective, **options),)
-            pool = next(way for way in divided.ways if way.analysis.jobs == found[0].jobs)
+            pools = divided.ways
+            find = partial(map_divided_jobs, divided, rate, **options)
         else:
             pool = read_pool(jobs, machine, cost, **read)
             if not dependencies and not timed:
+                if len(objectives) > 2:
+                    raise MappingError(
+                        f"--objective {objective!r}: give one objective, or two for a Pareto front"
+                    )
                 options |= free_only | {"threads": threads}
-                found = _map_free(pool, rate, objectives, options)
+                find = partial(map_jobs, pool.analysis, rate, **options)
+                if many:
+                    find = partial(pareto_front, pool.analysis, rate, objectives, **options)
             elif any(free_only.values()):
                 raise MappingError(
                     f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings"
@@ -222,17 +232,20 @@ def map_command(
                     pool = replace(pool, after=((),) * len(pool.after))
                 release, ends, weight = job_times_of(pool, every, priorities)
                 options |= {"release": release, "due": ends, "weight": weight}
-                waiting = map_dependent_jobs(
-                    pool.analysis, rate, pool.after, objective=objective, **options
-                )
-                found = (waiting,)
-        served = mini_batches_of(pool, timings, found[0]) if timings else ()
-        if place:
-            for number, mapping in enumerate(found):
-                name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
-                mapping.save(place.draft / name)
-        page = partial(mapping_page, found, pool, rate, allocator, served, timings.values())
-        files = output.publish(place, {}, page)
+                find = partial(map_dependent_jobs, pool.analysis, rate, pool.after, **options)
+            pools = (pool,)
+        # Ctrl-C ends the search; its answer is written all the same.
+        with deferred_interrupts():
+            answer = find()
+            found = answer if isinstance(answer, tuple) else (answer,)
+            pool = next(pool for pool in pools if pool.analysis.jobs == found[0].jobs)
+            served = mini_batches_of(pool, timings, found[0]) if timings else ()
+            if place:
+                for number, mapping in enumerate(found):
+                    name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
+                    mapping.save(place.draft / name)
+            page = partial(mapping_page, found, pool, rate, allocator, served, timings.values())
+            files = output.publish(place, {}, page)
     if many:
         shown = versioned(
             FrontJson, {"objectives": objectives, "front": [each.as_json() for each in found]}
@@ -275,21 +288,6 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
             "map: give a --target, or --bandwidth for jobs whose costs are in a table"
         )
     return min(machine.main.read_bandwidth, machine.main.write_bandwidth)
-
-
-def _map_free(
-    pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
-) -> tuple[JobMapping, ...]:
-    """Map independent jobs: one mapping for one objective, a Pareto front for two."""
-    from loadmaster.mapping.map_jobs import map_jobs, pareto_front
-
-    if len(objectives) > 2:
-        raise MappingError(
-            f"--objective {','.join(objectives)!r}: give one objective, or two for a Pareto front"
-        )
-    if len(objectives) == 2:
-        return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
-    return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

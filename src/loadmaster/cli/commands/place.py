@@ -119,7 +119,9 @@ def place_command(
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
     sync --out placed`
     """
-    from loadmaster.core.units import parse_bytes_of
+    from difflib import get_close_matches
+
+    from loadmaster.core.progress import deferred_interrupts
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.answer import PlaceJson
     from loadmaster.placement.explain import explain_tensor
@@ -134,7 +136,14 @@ def place_command(
     machine = machine_of(target, overrides)
     with output.working(out) as (drafts, progress):
         sequence = read_sequence(graph, machine, cost=cost, **reading.arguments())
-        asked = [_tensor(sequence, name) for name in explain or []]
+        known = [tensor.name for tensor in sequence.tensors]
+        for name in explain or ():
+            if name not in known:
+                near = get_close_matches(name, known, n=3, cutoff=0.0)
+                raise PlacementError(
+                    f"--explain {name!r}: {sequence.name} has no such tensor: perhaps"
+                    f" {', '.join(near)}"
+                )
         options: dict[str, Any] = {
             "mode": mode,
             "strategy": strategy,
@@ -142,42 +151,30 @@ def place_command(
             **search.arguments(),
             "progress": progress,
         }
-        limit = (machine and machine.room) or sequence.peak_bytes
-        limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
         extra = dict[str, Any]()
-        if max_slowdown is None:
-            plan = place(sequence, limit, **options)
-        else:
-            found = smallest_fast(sequence, max_slowdown, **options)
-            plan = found.plan
-            extra |= {"max_slowdown": max_slowdown, "too_small": found.too_small}
-        if curve:
-            extra["curve"] = list(_curve(sequence, options))
-        explained = {
-            tensor.name: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
-            for name in asked
-            for t, tensor in enumerate(plan.sequence.tensors)
-            if plan.piece(t)[0] == name
-        }
-        if explained:
-            extra["explained"] = explained
-        shown = versioned(PlaceJson, plan.as_json(**extra))
-        page = partial(placement_page, plan, shown, explained)
-        files = output.publish(drafts, {"placement.json": shown}, page)
+        # Ctrl-C ends the search; its answer is written all the same.
+        with deferred_interrupts():
+            if max_slowdown is None:
+                limit = (machine and machine.room) or sequence.peak_bytes
+                plan = place(sequence, limit if fast is None else fast, **options)
+            else:
+                found = smallest_fast(sequence, max_slowdown, **options)
+                plan = found.plan
+                extra |= {"max_slowdown": max_slowdown, "too_small": found.too_small}
+            if curve:
+                extra["curve"] = list(_curve(sequence, options))
+            explained = {
+                tensor.name: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
+                for name in explain or ()
+                for t, tensor in enumerate(plan.sequence.tensors)
+                if plan.piece(t)[0] == name
+            }
+            if explained:
+                extra["explained"] = explained
+            shown = versioned(PlaceJson, plan.as_json(**extra))
+            page = partial(placement_page, plan, shown, explained)
+            files = output.publish(drafts, {"placement.json": shown}, page)
     output.show(shown, page, files)
-
-
-def _tensor(sequence: KernelSequence, name: str) -> str:
-    """Return the name of a tensor if the sequence has it; else raise `PlacementError`."""
-    from difflib import get_close_matches
-
-    names = [tensor.name for tensor in sequence.tensors]
-    if name in names:
-        return name
-    raise PlacementError(
-        f"--explain {name!r}: {sequence.name} has no such tensor: perhaps"
-        f" {', '.join(get_close_matches(name, names, n=3, cutoff=0.0))}"
-    )
 
 
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurvePoint]:
