@@ -15,6 +15,7 @@ import pytest
 from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.edits import SHARED, job
 from tests.support.needs import FIXTURES
+from tests.support.onnx_builder import model, save
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -202,6 +203,22 @@ def test_if_one_file_cannot_be_written_none_is(tmp_path):
 def python(code, *arguments):
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("given", ["--orders 3", "--seed 0"])
+def test_options_of_running_a_plan_are_refused_where_none_runs(given):
+    for checked in ("plan.json", "--buffers packed.csv"):
+        refused(run("verify", checked, given), f"verify: {given.split()[0]} is for", "give --run")
+
+
+def test_inspect_says_how_many_inputs_it_does_not_list(tmp_path):
+    names_of_inputs = [f"x{number}" for number in range(11)]
+    inputs = ", ".join(f"float[2] {name}" for name in names_of_inputs)
+    file = save(tmp_path, model(f"y = Sum({', '.join(names_of_inputs)})", inputs, "y"))
+    shown = ran("inspect", file).stdout
+    assert "x7 float32 2" in shown
+    assert "x8 float32 2" not in shown
+    assert "and 3 more" in shown
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
                 "written": sum(access.bytes for access in op.writes),
             }
 
-    where = "" if machine is None else f" on {machine.name}"
+    where = f" on {machine.name}" if machine else ""
     return Page(
         f"Network {clipped(printable(graph.name), 60)} at {graph.precision}{where}",
         f"What was read of {graph.source}",
@@ -188,7 +188,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
     second, with the roofline of its fastest core."""
     shown = sorted(points, key=lambda point: (-point.work, point.name))[:_DRAWN]
     label, about, paths = "operations", "", []
-    if machine is not None:
+    if machine:
         bandwidth = machine.main.read_bandwidth
         # A multiply-accumulate is two operations.
         top = max(
@@ -285,10 +285,11 @@ def _shape(graph: Graph, name: str) -> str:
 
 
 def _ends(graph: Graph, names: Sequence[str]) -> str:
-    """Format inputs or outputs with their shapes, one per line."""
-    return "\n".join(
-        f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8]
-    )
+    """Format the first inputs or outputs with their shapes, one per line, and count the others."""
+    lines = [f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names]
+    if len(lines) > 8:
+        lines[8:] = [f"and {len(lines) - 8} more"]
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)

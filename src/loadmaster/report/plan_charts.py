@@ -193,14 +193,15 @@ def search_charts(plan: PlanRecord) -> list[Curve]:
     if len(plan.search) < 2:
         return []
     starts = [float(step.evaluations) for step in plan.search]
-    spans = list(pairwise([*starts, max(1.0, 1.02 * starts[-1])]))
-    axis = TimeAxis(spans[-1][1], label="orders evaluated")
+    end = max(1.0, 1.02 * starts[-1])
+    found = list(zip(pairwise([*starts, end]), plan.search, strict=True))
+    axis = TimeAxis(end, label="orders evaluated")
     what = objective_name(plan)
-    best = steps((*span, step.value) for span, step in zip(spans, plan.search, strict=True))
+    best = steps((*span, step.value) for span, step in found)
     limit = plan.objective.lower_bound, "lower bound"
     remark = f"Lower bound: no plan of these jobs on this machine has a smaller {what}."
     drawn = [Curve("", what, best, objective_units(plan), limit, remark=remark, axis=axis)]
-    late = steps((*span, step.lateness) for span, step in zip(spans, plan.search, strict=True))
+    late = steps((*span, step.lateness) for span, step in found)
     if any(shape.high for shape in late):
         remark = "How late mini-batches are comes before everything else."
         drawn.append(Curve("", "lateness", late, TIMES, remark=remark, axis=axis))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -85,6 +85,7 @@ def verify_command(
     *,
     reading: Reading,
     output: Output,
+    context: typer.Context,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if they are invalid.
 
@@ -120,6 +121,10 @@ def verify_command(
         )
     if (target or overrides) and not against:
         raise PlanError("verify: --target and --set belong to PLAN.json --against MODEL")
+    for name in ("orders", "seed"):
+        source_of_value: Any = context.get_parameter_source(name)
+        if not run and source_of_value.name != "DEFAULT":
+            raise PlanError(f"verify: --{name} is for running a plan: give --run MODEL too")
     if reading.training and run:
         raise PlanError("verify: --training is for torch modules, and --run for ONNX files")
     source = plan_file(plan) if plan else buffers
