@@ -164,20 +164,19 @@ class OutputDirectory:
     def publish(self) -> list[Path]:
         """Move all files of the draft into place and return their paths; none is moved where a
         directory is in the way."""
-        names = sorted(file.name for file in self.draft.iterdir())
-        for name in names:
-            _require_no_input(self.final / name)
-            if (self.final / name).is_dir():
+        paths = sorted(self.final / file.name for file in self.draft.iterdir())
+        for path in paths:
+            _require_no_input(path)
+            if path.is_dir():
                 raise OutputError(
-                    f"{self.final / name}: a directory is in the way: remove it, or choose another"
-                    " --out"
+                    f"{path}: a directory is in the way: remove it, or choose another --out"
                 )
         try:
-            for name in names:
-                os.replace(self.draft / name, self.final / name)
+            for path in paths:
+                os.replace(self.draft / path.name, path)
         except OSError as error:
-            raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
-        return [self.final / name for name in names]
+            raise OutputError(f"{path}: cannot be written: {_reason(error)}") from None
+        return paths
 
 
 def directory_if_asked(path: Path | None) -> AbstractContextManager[OutputDirectory | None]:

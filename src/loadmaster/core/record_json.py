@@ -129,7 +129,7 @@ def summary(wrong: ValidationError, what: str) -> str:
         [
             f"{_dotted(error['loc']) or what}:"
             f" {(error['msg'][:1].lower() + error['msg'][1:]).replace('tuple', 'list')}"
-            for error in wrong.errors(include_context=False, include_input=False)
+            for error in wrong.errors()
         ]
     )
 

@@ -44,7 +44,7 @@ class _QuantityParser:
                 f"{text!r} is not {what}: write a number and a unit, such as {self.example!r}"
             )
         suffix = match[2] or ""
-        prefix = suffix.removesuffix(unit) if suffix.endswith(unit) else suffix
+        prefix = suffix.removesuffix(unit)
         if (suffix and not suffix.endswith(unit)) or prefix not in self.prefixes:
             raise UnitError(
                 f"{text!r} has the unit {suffix!r}, which is not {what}: write it like"

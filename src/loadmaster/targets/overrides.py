@@ -39,10 +39,13 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
 def _descend(place: Any, key: str, where: str, parent: str) -> Any:
     """Return the table or list entry ``key`` of a table; entries go by name or number. Raise
     TargetError with the known keys."""
-    if isinstance(place, dict) and key in _OPTIONAL:
-        return place.setdefault(key, {})
-    if isinstance(place, dict) and key in place:
-        return place[key]
+    known: list[str] = []
+    if isinstance(place, dict):
+        if key in _OPTIONAL:
+            return place.setdefault(key, {})
+        if key in place:
+            return place[key]
+        known = [name for name, value in place.items() if isinstance(value, dict | list)]
     if isinstance(place, list):
         names = [
             entry.get("name", str(i)) if isinstance(entry, dict) else str(i)
@@ -53,11 +56,6 @@ def _descend(place: Any, key: str, where: str, parent: str) -> Any:
         if key.isdecimal() and int(key) < len(place):
             return place[int(key)]
         raise TargetError(f"{where}: {parent} has no {key!r}: {instead(key, map(str, names))}")
-    known = (
-        [name for name, value in place.items() if isinstance(value, dict | list)]
-        if isinstance(place, dict)
-        else []
-    )
     raise TargetError(f"{where}: there is no table {key!r}: {instead(key, known)}")
 
 

@@ -266,7 +266,7 @@ _OWN_MEMORY = (
 def _lines(error: ValidationError, label: str) -> list[str]:
     """One clause per error, with its dotted path in the file."""
     clauses = []
-    for detail in error.errors(include_url=False):
+    for detail in error.errors():
         keys = [str(key) for key in detail["loc"] if key != "[key]"]
         path = ".".join(keys[1:] if keys[:1] == [_MEMORIES] else keys)
         unknown = detail["type"] == "extra_forbidden"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,8 +162,11 @@ def verify_command(
 
 def _models(texts: list[str] | None) -> list[str]:
     """Return the models of all options, which separate them by commas."""
-    several = ([text] if os.path.exists(text) else text.split(",") for text in texts or ())
-    return list(chain.from_iterable(several))
+    return [
+        model
+        for text in texts or ()
+        for model in ([text] if os.path.exists(text) else text.split(","))
+    ]
 
 
 def _check_plan(
