@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import UnitError
@@ -167,44 +168,6 @@ SIZES = _prefixed("B", _BINARY | {"": 1})
 BANDWIDTHS = _prefixed("B/s", _DECIMAL)
 
 
-def format_bytes(count: float) -> str:
-    """Bytes with a binary unit and three significant digits: ``"8.00 MiB"``."""
-    return _format(count, SIZES)
-
-
-def format_bandwidth(bytes_per_second: float) -> str:
-    """Bandwidth with a decimal unit: ``"34.0 GB/s"``."""
-    return _format(bytes_per_second, BANDWIDTHS)
-
-
-def format_rate(per_second: float, unit: str) -> str:
-    """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
-    return _format(per_second, _prefixed(unit, _DECIMAL))
-
-
-def rate_unit(precisions: Iterable[str]) -> str:
-    """The unit of arithmetic rates at some precisions: floating-point operations a second if all
-    are known to be of floating-point numbers, else operations."""
-    kinds = [*precisions]
-    integers = any(kind.startswith(("int", "uint")) for kind in kinds)
-    return "OP/s" if integers or not kinds else "FLOP/s"
-
-
-def format_count(count: float) -> str:
-    """A count with a decimal prefix: ``"4.09 G"``."""
-    return format_rate(count, "").rstrip()
-
-
-def format_seconds(seconds: float) -> str:
-    """A time with a fitting unit: ``"12.3 ms"``."""
-    return _format(seconds, TIMES)
-
-
-def format_joules(joules: float) -> str:
-    """An energy with a fitting unit: ``"12.3 mJ"``."""
-    return _format(joules, ENERGIES)
-
-
 def largest_unit(value: float, units: Units) -> tuple[float, str]:
     """Return the size and the name of the largest unit in which ``value`` is at least one."""
     return next((unit for unit in units if abs(value) >= unit[0]), units[-1])
@@ -220,6 +183,34 @@ def _format(value: float, units: Units) -> str:
     if count == 0 or not math.isfinite(count):
         return f"{count:g} {name}"
     return f"{count:.{max(0, 2 - math.floor(math.log10(abs(count))))}f} {name}"
+
+
+format_bytes = partial(_format, units=SIZES)
+"""Bytes with a binary unit and three significant digits: ``"8.00 MiB"``."""
+format_bandwidth = partial(_format, units=BANDWIDTHS)
+"""Bandwidth with a decimal unit: ``"34.0 GB/s"``."""
+format_seconds = partial(_format, units=TIMES)
+"""A time with a fitting unit: ``"12.3 ms"``."""
+format_joules = partial(_format, units=ENERGIES)
+"""An energy with a fitting unit: ``"12.3 mJ"``."""
+
+
+def format_rate(per_second: float, unit: str) -> str:
+    """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
+    return _format(per_second, _prefixed(unit, _DECIMAL))
+
+
+def format_count(count: float) -> str:
+    """A count with a decimal prefix: ``"4.09 G"``."""
+    return format_rate(count, "").rstrip()
+
+
+def rate_unit(precisions: Iterable[str]) -> str:
+    """The unit of arithmetic rates at some precisions: floating-point operations a second if all
+    are known to be of floating-point numbers, else operations."""
+    kinds = [*precisions]
+    integers = any(kind.startswith(("int", "uint")) for kind in kinds)
+    return "OP/s" if integers or not kinds else "FLOP/s"
 
 
 _PARSERS: dict[str, Callable[[str], float]] = {
