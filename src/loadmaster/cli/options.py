@@ -155,9 +155,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     }
     parameters: list[Parameter] = []
     for name, each in own.parameters.items():
-        options = [each]
-        if name in groups:
-            options = list(signature(groups[name], eval_str=True).parameters.values())
+        group = groups.get(name)
+        options = signature(group, eval_str=True).parameters.values() if group else [each]
         parameters += (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in options)
 
     @wraps(command)
