@@ -17,17 +17,17 @@ import loadmaster
 
 ROOT = Path(loadmaster.__file__).parent
 LIMITS = {
-    "core": (11_650, 16, 10),
-    "targets": (5_485, 6, 1),
+    "core": (11_549, 16, 10),
+    "targets": (5_419, 6, 1),
     "workloads": (64_013, 36, 32),
     "allocation": (26_991, 25, 18),
     "placement": (31_248, 24, 31),
     "cost": (29_744, 24, 37),
     "mapping": (19_217, 32, 37),
     "planning": (79_907, 51, 51),
-    "report": (31_873, 27, 21),
+    "report": (31_871, 27, 21),
     "integrations": (97_535, 63, 89),
-    "cli": (15_222, 19, 6),
+    "cli": (15_084, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
