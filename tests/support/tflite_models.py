@@ -145,12 +145,14 @@ class Subgraph:
         """An operator with one new result, which is the only one of the subgraph."""
         self.outputs = [self.out(*given, **more)]
 
-    def conv(self, value, width, taps=1, stride=1):
-        """A convolution with SAME padding, weights of one and biases of zero."""
+    def conv(self, value, width, taps=1, stride=1, padding=0):
+        """A convolution with weights of one and biases of zero, and with SAME padding or, as 1
+        says, VALID."""
         _, *sides, channels = self.shapes[value]
         weights = self.tensor((width, taps, taps, channels), data=1)
-        shape = (1, *(-(-side // stride) for side in sides), width)
-        options = {0: 0, 1: stride, 2: stride, 4: 1, 5: 1}
+        lost = padding * (taps - 1)
+        shape = (1, *(-((lost - side) // stride) for side in sides), width)
+        options = {0: padding, 1: stride, 2: stride, 4: 1, 5: 1}
         return self.out("CONV_2D", [value, weights, self.tensor((width,), data=0)], shape, options)
 
     def ints(self, *values):

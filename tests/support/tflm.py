@@ -12,7 +12,15 @@ from subprocess import CompletedProcess
 import numpy as np
 
 from loadmaster.integrations.tflite import interpreter
+from loadmaster.integrations.tflite.arena import TensorArena, arena_problem, plan_arena
+from loadmaster.integrations.tflite.export import check_file
+from loadmaster.integrations.tflite.in_place import in_place_pairs
+from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
+from loadmaster.integrations.tflite.planned_file import with_plan
 from loadmaster.workloads.frontends.tflite.model import parse_model
+
+ROOM = 2**16
+"""Bytes of the arena in which models are measured."""
 
 
 def forked(command, *, input, **_):
@@ -40,6 +48,22 @@ def forked(command, *, input, **_):
         for stream in (out, err):
             stream.seek(0)
         return CompletedProcess(command, code, out.read().encode(), err.read().encode())
+
+
+def heads(files):
+    """Bytes of the arena's head, as TFLM's interpreter reports them."""
+    return [each.head for each in interpreter.measure_each(b"", files, ROOM)]
+
+
+def planned(data, scratch, kernels=frozenset()):
+    """A plan of a model whose operators of some kinds work in place, and the file with it."""
+    model = parse_model(data)
+    found = lifetimes(model)
+    arena = TensorArena(found, scratch)
+    plan = plan_arena(arena, arena_problem(arena, pairs=in_place_pairs(model, found, kernels)))
+    file = with_plan(model, plan_entries(found, plan.offsets))
+    check_file(file, model, found, plan)
+    return plan, file
 
 
 def inputs_for(data, seed):

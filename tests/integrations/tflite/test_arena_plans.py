@@ -5,24 +5,18 @@ import numpy as np
 import pytest
 from tests.support.tflite_models import started
 from tests.support.tflite_random import random_model
-from tests.support.tflm import inputs_for, outputs_of, same_outputs
+from tests.support.tflm import ROOM, heads, inputs_for, outputs_of, planned, same_outputs
 
 from loadmaster.integrations.tflite import interpreter
-from loadmaster.integrations.tflite.arena import TensorArena, _growth, arena_problem, plan_arena
-from loadmaster.integrations.tflite.export import check_file, export_model
+from loadmaster.integrations.tflite.arena import _growth
+from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
-from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
+from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import with_plan
 from loadmaster.integrations.tflite.scratch import UNKNOWN, scratch_of, trials
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")
-_ROOM = 2**16
-
-
-def heads(files):
-    """Bytes of the arena's head, as TFLM's interpreter reports them."""
-    return [each.head for each in interpreter.measure_each(b"", files, _ROOM)]
 
 
 def probed(files):
@@ -32,7 +26,7 @@ def probed(files):
     answers = interpreter.measure_each(
         b"",
         [trial.front + data for data, each in zip(files, tried, strict=True) for trial in each],
-        _ROOM,
+        ROOM,
     )
     found, at = [], 0
     for each in tried:
@@ -42,27 +36,14 @@ def probed(files):
     return found
 
 
-def planned(data, scratch, kernels=frozenset()):
-    model = parse_model(data)
-    found = lifetimes(model)
-    arena = TensorArena(found, scratch)
-    problem = arena_problem(arena, pairs=in_place_pairs(model, found, kernels))
-    plan = plan_arena(arena, problem)
-    file = with_plan(model, plan_entries(found, plan.offsets))
-    check_file(file, model, found, plan)
-    return plan, file
-
-
 def hold(seeds, kernels=frozenset()):
     """Check plans of random models against the interpreter; how many became smaller, and how many
     operators ask for scratch."""
     files = [random_model(seed).bytes() for seed in seeds]
     scratch = probed(files)
     plans = [planned(data, each, kernels) for data, each in zip(files, scratch, strict=True)]
-    measured = heads([*files, *(file for _, file in plans)])
-    for seed, (plan, file), before, after, data in zip(
-        seeds, plans, measured, measured[len(files) :], files, strict=False
-    ):
+    measured = heads(files), heads([file for _, file in plans])
+    for seed, data, (plan, file), before, after in zip(seeds, files, plans, *measured, strict=True):
         assert before == plan.head_before, f"seed {seed}"
         assert after == plan.head <= before, f"seed {seed}"
         assert plan.head >= plan.lower_bound
@@ -139,9 +120,8 @@ def test_scratch_makes_a_plan_grow_that_does_not_know_it_and_not_one_that_does()
 def test_a_plan_without_scratch_grows_by_no_more_than_was_said():
     files = [random_model(seed).bytes() for seed in range(300, 320)] + [fragmented_model()[0]]
     plans = [planned(data, UNKNOWN) for data in files]
-    measured = heads([*files, *(file for _, file in plans)])
-    before, after = measured[: len(files)], measured[len(files) :]
-    for (plan, _), old, new in zip(plans, before, after, strict=True):
+    measured = heads(files), heads([file for _, file in plans])
+    for (plan, _), old, new in zip(plans, *measured, strict=True):
         assert new - old <= plan.growth
         assert new >= plan.head
 

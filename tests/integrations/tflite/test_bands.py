@@ -27,7 +27,7 @@ from loadmaster.integrations.tflite.bands.shrink import banded, front_of, shrink
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
-from loadmaster.integrations.tflite.planned_file import with_plan
+from loadmaster.integrations.tflite.planned_file import plan_bytes, with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import parse_model
@@ -189,7 +189,7 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
 
 def test_what_cannot_run_in_bands_says_why(tmp_path):
     model = one_operator("RELU", "1x4x4x8", "", "1x4x4x8", None)
-    model.note("OfflineMemoryAllocation", np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes())
+    model.note("OfflineMemoryAllocation", plan_bytes([0, 512]))
     with pytest.raises(ModelError, match="addresses for its tensors already"):
         front_of(model.bytes())
     model.subgraph()
@@ -398,9 +398,7 @@ def test_two_pads_before_a_convolution_run_in_bands(tmp_path):
     """The outer one becomes padding of the convolution, the inner one stays."""
     model, net = started()
     value = net.pad(net.conv(net.input("1x16x16x8"), 8), (1, 1))
-    value = net.pad(value, (1, 1), (1, 1))
-    operands = [value, net.tensor("4x3x3x8", data=1), net.tensor("4", data=0)]
-    value = net.out("CONV_2D", operands, "1x18x16x4", {0: 1, 1: 1, 2: 1, 4: 1, 5: 1})
+    value = net.conv(net.pad(value, (1, 1), (1, 1)), 4, 3, padding=1)
     net.outputs.append(net.conv(value, 2))
     found = shrink_model(model.save(tmp_path), extra_work=0.05)
     assert found.plan.head < found.plan.head_before
@@ -485,9 +483,7 @@ def test_an_arena_that_a_left_out_padding_reaches_may_be_asked_for(tmp_path):
     model, network = started()
     value = network.input("1x16x16x4")
     for _ in range(4):
-        given = [network.pad(value, (1, 1), (1, 1)), network.tensor((4, 3, 3, 4), data=1)]
-        given.append(network.tensor((4,), data=0))
-        value = network.out("CONV_2D", given, (1, 16, 16, 4), {0: 1, 1: 1, 2: 1, 4: 1, 5: 1})
+        value = network.conv(network.pad(value, (1, 1), (1, 1)), 4, 3, padding=1)
     network.outputs = [value]
     path = model.save(tmp_path)
     found = shrink_model(path, extra_work=0.0)

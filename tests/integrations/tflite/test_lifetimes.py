@@ -5,18 +5,11 @@ from dataclasses import replace
 
 import pytest
 from tests.support.tflite_models import started
-from tests.support.tflm import same_outputs
+from tests.support.tflm import heads, planned, same_outputs
 
-from loadmaster.integrations.tflite.arena import (
-    TensorArena,
-    arena_problem,
-    head_of,
-    online_offsets,
-    plan_arena,
-)
-from loadmaster.integrations.tflite.interpreter import measure_each
-from loadmaster.integrations.tflite.lifetimes import NEVER, ArenaBuffer, lifetimes, plan_entries
-from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
+from loadmaster.integrations.tflite.arena import TensorArena, head_of, online_offsets
+from loadmaster.integrations.tflite.lifetimes import NEVER, ArenaBuffer, lifetimes
+from loadmaster.integrations.tflite.planned_file import planned_offsets
 from loadmaster.integrations.tflite.scratch import UNKNOWN, probe
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
@@ -116,18 +109,13 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
     """Scratch of the subgraphs' operators included."""
     pytest.importorskip("tflite_micro")
     files = [shared_bodies().bytes(), *map(chain_of_branches, range(12))]
-    plans = []
-    for data in files:
-        model = parse_model(data)
-        found = lifetimes(model)
-        arena = TensorArena(found, probe(model, found))
-        plan = plan_arena(arena, arena_problem(arena))
-        plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
-    measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
-    heads = [each.head for each in measured]
-    assert heads[: len(files)] == [plan.head_before for plan, _ in plans]
-    assert heads[len(files) :] == [plan.head for plan, _ in plans]
-    assert heads[0] == 592
+    models = map(parse_model, files)
+    scratch = [probe(model, lifetimes(model)) for model in models]
+    plans = [planned(data, each) for data, each in zip(files, scratch, strict=True)]
+    before = heads(files)
+    assert before == [plan.head_before for plan, _ in plans]
+    assert heads([file for _, file in plans]) == [plan.head for plan, _ in plans]
+    assert before[0] == 592
     assert all(same_outputs(data, file) for data, (_, file) in zip(files, plans, strict=True))
 
 
@@ -135,8 +123,7 @@ def test_tensors_that_are_read_before_they_are_written_or_never_are_are_where_tf
     pytest.importorskip("tflite_micro")
     files = list(map(random_order, range(40)))
     arenas = [TensorArena(lifetimes(parse_model(data)), UNKNOWN) for data in files]
-    heads = [head_of(each.owners, online_offsets(each.owners)) for each in arenas]
-    assert heads == [each.head for each in measure_each(b"", files, 2**14)]
+    assert heads(files) == [head_of(each.owners, online_offsets(each.owners)) for each in arenas]
 
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last():
@@ -154,10 +141,6 @@ def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last(
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     model, main = started()
     main.tensor("2", "float32", [1, 2])
-    parsed = parse_model(model.bytes())
-    found = lifetimes(parsed)
-    arena = TensorArena(found, UNKNOWN)
-    plan = plan_arena(arena, arena_problem(arena))
+    plan, file = planned(model.bytes(), UNKNOWN)
     assert (plan.head, plan.head_before, plan.growth, plan.status) == (0, 0, 0, "optimal")
-    file = with_plan(parsed, plan_entries(found, plan.offsets))
     assert planned_offsets(parse_model(file)) == (-1,)

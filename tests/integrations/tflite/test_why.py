@@ -1,6 +1,5 @@
 """Why an arena is as large as it is: peaks by operator, and remedies that were tried."""
 
-import numpy as np
 import pytest
 from tests.support.needs import FIXTURES
 from tests.support.tflite_models import branches, one_operator, started
@@ -8,6 +7,7 @@ from tests.support.tflite_models import branches, one_operator, started
 from loadmaster.integrations.tflite.bands.shrink import banded
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak
+from loadmaster.integrations.tflite.planned_file import plan_bytes
 from loadmaster.integrations.tflite.why import arena_reasons
 
 FIXTURE = FIXTURES / "wake-words.tflite"
@@ -77,8 +77,7 @@ def test_a_file_that_cannot_be_rewritten_says_why(tmp_path):
     ):
         model = one_operator(kind, "1x4x4x8", "", "1x4x4x8", None)
         if note:
-            content = np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes()
-            model.note("OfflineMemoryAllocation", content)
+            model.note("OfflineMemoryAllocation", plan_bytes([0, 512]))
         path = model.save(tmp_path)
         assert str(arena_reasons(path).no_bands).startswith(text)
         assert not [each for each in arena_reasons(path).remedies if each.what == "bands"]
