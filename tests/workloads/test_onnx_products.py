@@ -15,7 +15,6 @@ from tests.support.onnx_builder import (
 )
 from tests.support.tables import cases
 
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import Window
 
@@ -210,14 +209,6 @@ def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel
     windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
     assert [found["zx"] for found in windows] == [(), ()]
     assert (windows[0]["one"], windows[1]["each"]) == ((), (Window(1),))
-
-
-def test_a_product_of_damaged_attributes_names_the_operator():
-    conv = "[broken] y = Conv<group=0>(x, w)"
-    with pytest.raises(ModelError, match=r"net\.onnx: .*'broken' \(Conv\)"):
-        graph_of(
-            [conv], "float[1,8,6,6] x", "y", "float[16,8,1,1] w", value_info="float[1,16,6,6] y"
-        )
 
 
 def test_flexible_attention_is_attention_and_its_bodies_are_counted():

@@ -249,8 +249,3 @@ def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_co
     outside = graph_of(nodes, "int8[1,10] x", "flat", weights)
     assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)
     assert outside.ops[-1].op_class is OpClass.ELEMENTWISE
-
-
-def test_a_convolution_whose_channels_do_not_fit_its_weights_is_refused():
-    with pytest.raises(ModelError, match="3 channels"):
-        graph_of("y = Conv(x, w)", "float[1,3,8,8] x", "y", "float[8,4,3,3] w")

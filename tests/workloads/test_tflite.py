@@ -18,10 +18,17 @@ from tests.support.tflite_random import random_model
 import loadmaster as lm
 from loadmaster.core.errors import LoadmasterError, ModelError
 from loadmaster.integrations.tflite.export import export_model
-from loadmaster.integrations.tflite.flatbuffer_writer import Number, Numbers
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Existing,
+    Number,
+    Numbers,
+    write_before,
+)
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
 from loadmaster.workloads.frontends.tflite.model import parse_model
+from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 from loadmaster.workloads.graph import Access, OpClass, TensorKind
 from loadmaster.workloads.window import operand_box
 
@@ -221,15 +228,19 @@ def test_views_and_constants_cost_nothing():
     assert graph.ops[1].nests[0].weight == "weight"
 
 
+def add_branches(model):
+    """Two subgraphs that scale a value, and make something else of it."""
+    for kind in ("RELU", "TANH"):
+        body = model.subgraph()
+        operands = [body.input("1x8"), body.tensor("1x8", data=2, name="scale")]
+        body.last(kind, [body.out("MUL", operands, options={0: 0})])
+
+
 def test_bodies_of_control_flow_are_counted_and_their_weights_read():
     model, main = started()
     condition, x = main.input("1", "bool", name="c"), main.input("1x8", name="x")
     main.last("IF", [condition, x], "1x8", {0: 1, 1: 2})
-    for kind in ("RELU", "TANH"):
-        body = model.subgraph()
-        inner = body.input("1x8")
-        first = body.out("MUL", [inner, body.tensor("1x8", data=1, name="scale")], "1x8", {0: 0})
-        body.last(kind, [first], "1x8")
+    add_branches(model)
     graph = graph_of(model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
@@ -248,10 +259,7 @@ def test_a_branch_that_is_always_run_stands_for_its_condition(value, kind):
     for _ in range(2):
         x = main.out("IF", [condition, x], "1x8", {0: 1, 1: 2})
     main.outputs = [x]
-    for last in ("RELU", "TANH"):
-        body = model.subgraph()
-        first = body.out("MUL", [body.input("1x8"), body.tensor("1x8", data=2)], "1x8", {0: 0})
-        body.last(last, [first], "1x8")
+    add_branches(model)
     graph = graph_of(model)
     assert [op.kind for op in graph.ops] == ["ADD", "MUL", kind, "MUL", kind]
     assert graph.bytes_of(TensorKind.WEIGHT) == 64
@@ -519,9 +527,6 @@ def test_a_newer_root_is_not_exported(tmp_path):
 def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
     """Ten thousand names of one vector of ten thousand tables are 10^8 reads, from a file of 80
     KB."""
-    from loadmaster.integrations.tflite.flatbuffer_writer import Existing, write_before
-    from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
-
     inner = plain()
     for _ in range(2000):
         inner.subgraphs[0].tensor("1")
@@ -595,8 +600,6 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path):
 
 
 def test_a_writer_of_flatbuffers_aligns_every_number():
-    from loadmaster.integrations.tflite.flatbuffer_writer import write_before
-    from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
 
     table = {0: b(7), 1: Number("Q", 2**40), 2: "name", 5: Numbers("q", (1, -2)), 9: i(-5)}
     table[10] = [{3: b(1)}]

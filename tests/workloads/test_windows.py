@@ -15,9 +15,7 @@ from tests.support.onnx_builder import constants, info, model, node, operator, s
 from tests.support.tables import cases
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
-from loadmaster.workloads.frontends.frontend import LoadOptions
-from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
-from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
+from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import (
     ALL,
@@ -42,10 +40,6 @@ def model_of(kind, shapes, known, attributes, opset=17):
         opset,
         ir_version=9,
     )
-
-
-def graph_of(proto):
-    return built(walk_network(proto, LoadOptions()), "one", "test")
 
 
 def rows_read(op, first, last, extent):
@@ -92,7 +86,11 @@ def case(line):
 def op_of(line, opset=17):
     """The operator of a case."""
     kind, *given, _ = case(line)
-    (op,) = graph_of(model_of(kind, *given, opset)).ops
+    return only_op(model_of(kind, *given, opset))
+
+
+def only_op(proto):
+    (op,) = load(proto).ops
     return op
 
 
@@ -163,7 +161,7 @@ def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(lin
 def test_resizing_rounded_positions_up_before_opset_11_where_it_made_less(scale):
     """As the standard's own example of that version did, and as ONNX Runtime does."""
     scales = np.array([1, 1, scale, 1], np.float32)
-    (op,) = graph_of(model_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10)).ops
+    op = only_op(model_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10))
     rounded = np.ceil if scale < 1 else np.floor
     for row in range(int(9 * scale)):
         first, last = rows_read(op, row, row + 1, 9)
@@ -199,15 +197,13 @@ def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
         value_info="float[4,8] t",
     )
     proto.graph.input.append(info(unknown, [1], TensorProto.INT64))
-    op, _ = graph_of(proto).ops
+    op, _ = load(proto).ops
     assert not op.axes
     assert not any(read.windows for read in op.reads)
 
 
-@pytest.mark.parametrize(
-    ("results", "wanted"), [("y r s", "y"), ("r y s", "y"), ("y r s t u", "y")]
-)
-def test_statistics_of_a_batch_take_all_of_it(results, wanted):
+@pytest.mark.parametrize("results", ["y r s", "r y s", "y r s t u"])
+def test_statistics_of_a_batch_take_all_of_it(results):
     names = results.split()
     training = {"training_mode": 1} if len(names) == 3 else {}
     proto = model(
@@ -217,7 +213,7 @@ def test_statistics_of_a_batch_take_all_of_it(results, wanted):
         {"m": (3,), "v": (3,)},
         14 if training else 9,
     )
-    (op,) = graph_of(proto).ops
+    op = only_op(proto)
     assert op.op_class is OpClass.REDUCTION
     assert op.axes == ((1,) if names[0] == "y" else ())
 
@@ -240,13 +236,12 @@ def test_an_attention_whose_keys_alone_are_needed_is_not_cut():
         "y",
         opset=23,
     )
-    (op,) = graph_of(proto).ops
-    assert not op.axes
+    assert not only_op(proto).axes
 
 
 def check_ranges(kind, proto, exact):
     """``exact``: along every dimension the first and last element of the range are really read."""
-    graph = graph_of(proto)
+    graph = load(proto)
     (op,) = [op for op in graph.ops if op.writes and op.writes[0].tensor == "y"]
     shape = graph.tensors["y"].shape
     assert op.axes
@@ -273,12 +268,17 @@ def check_ranges(kind, proto, exact):
                     assert needed == tight, (axis, first)
 
 
-def resized(before, scale, after, attributes, opset=17):
+def resized(before, scale, after, coordinates, rounding="floor", mode="nearest", opset=17):
     """A model that resizes rows, by a scale or to a size."""
     none = np.zeros(0, np.float32)
     given = {1: none, 2: none, 3: np.array([1, 2, after, 3])}
     if scale is not None:
         given = {1: none, 2: np.array([1, 1, scale, 1], np.float32)}
+    attributes = {
+        "mode": mode,
+        "coordinate_transformation_mode": coordinates,
+        "nearest_mode": rounding,
+    }
     return model_of("Resize", [(1, 2, before, 3)], given, attributes, opset)
 
 
@@ -295,15 +295,10 @@ def resized(before, scale, after, attributes, opset=17):
 def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, before, scale, after):
     others = ("round_prefer_floor", "round_prefer_ceil", "ceil") if mode == "nearest" else ()
     for rounding in ("floor", *others):
-        attributes = {
-            "mode": mode,
-            "coordinate_transformation_mode": coordinates,
-            "nearest_mode": rounding,
-        }
-        proto = resized(before, scale, after, attributes)
+        proto = resized(before, scale, after, coordinates, rounding, mode)
         if coordinates == "align_corners" and scale == 0.3:
             # Which corners these are depends on who evaluates it.
-            assert not graph_of(proto).ops[0].axes
+            assert not only_op(proto).axes
         else:
             check_ranges("Resize", proto, False)
 
@@ -312,8 +307,7 @@ def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, befo
 @pytest.mark.parametrize(("before", "scale"), [(8, 0.6), (51, 2 / 3), (46, 0.9), (53, 1.1)])
 def test_a_resized_range_holds_what_is_nearest_in_floating_point(before, scale, rounding):
     """In float32, 3 / 0.6 is 5, though the number nearest to 0.6 is larger than it."""
-    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
-    graph = graph_of(resized(before, scale, None, attributes))
+    graph = load(resized(before, scale, None, "asymmetric", rounding))
     after = graph.tensors["y"].shape[2]
     positions = getattr(np, rounding)(np.arange(after, dtype=np.float32) / np.float32(scale))
     for row, position in enumerate(np.minimum(positions, before - 1)):
@@ -324,33 +318,28 @@ def test_a_resized_range_holds_what_is_nearest_in_floating_point(before, scale, 
 def test_a_resized_range_is_as_long_as_its_neighbours_reach():
     """Twice as many rows by the nearest, as PyTorch exports it: two rows of the result need one,
     and by lines between neighbours at most three."""
-    copied = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    for attributes, most in ((copied, 1), ({"mode": "nearest"}, 3), ({"mode": "linear"}, 3)):
-        (op,) = graph_of(resized(8, 2.0, None, attributes)).ops
+    plain = "half_pixel", "round_prefer_floor"
+    for options, most in ((("asymmetric",), 1), (plain, 3), ((*plain, "linear"), 3)):
+        op = only_op(resized(8, 2.0, None, *options))
         found = [rows_read(op, first, first + 2, 8) for first in range(0, 16, 2)]
         assert max(last - first for first, last in found) == most
 
 
 def test_a_resized_range_has_a_margin_where_positions_are_rounded():
     """In runtimes: on long dimensions."""
-    attributes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"}
-    (op,) = graph_of(resized(8192, None, 3633, attributes)).ops
+    op = only_op(resized(8192, None, 3633, "half_pixel"))
     first, last = rows_read(op, 2430, 2431, 8192)
     assert first <= 5479
     assert last > 5480
 
 
 def test_a_resize_whose_sizes_are_fractions_is_not_cut():
-    attributes = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "ceil"}
-    (op,) = graph_of(resized(29, 0.25, None, attributes, 19)).ops
-    assert not op.axes
+    assert not only_op(resized(29, 0.25, None, "half_pixel_symmetric", "ceil", opset=19)).axes
 
 
 def test_a_result_as_long_as_the_operand_at_another_scale_needs_all_of_it():
     """Some runtimes copy it, by the standard rows move."""
-    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    (op,) = graph_of(resized(6, 1.05, None, attributes)).ops
-    assert not op.axes
+    assert not only_op(resized(6, 1.05, None, "asymmetric")).axes
 
 
 @pytest.mark.parametrize(
@@ -370,7 +359,7 @@ def test_operands_of_other_extents_than_the_dimension_are_needed_by_every_piece(
     inputs = {f"x{i}": f"{dtype}{list(shape)}" for i, shape in enumerate(shapes)}
     described = ", ".join(f"{text} {name}" for name, text in inputs.items())
     operators = [node(kind, list(inputs), "y", **attributes)]
-    (op,) = graph_of(model(operators, described, "y", opset=opset)).ops
+    op = only_op(model(operators, described, "y", opset=opset))
     assert {read.tensor: read.windows for read in op.reads}[operand] == windows
 
 
