@@ -24,10 +24,23 @@ def fit(optimizer, call, *inputs, steps=1):
     """Make steps of training and return the last loss: a result's mean square, if it is none."""
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = call(*inputs)
-        loss = loss.square().mean() if loss.dim() else loss
-        loss.backward()
+        loss = _backward(call, *inputs)
         optimizer.step()
+    return loss
+
+
+def gradients(call, module, x, steps=1):
+    """Those of the parameters after the last of some steps, by the same loss."""
+    for _ in range(steps):
+        module.zero_grad()
+        _backward(call, x)
+    return grads(module)
+
+
+def _backward(call, *inputs):
+    loss = call(*inputs)
+    loss = loss.square().mean() if loss.dim() else loss
+    loss.backward()
     return loss
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 import torch
-from tests.support.compiled import fit, grads, same, with_plan, without_plan
-from tests.support.modules import Parts
+from tests.support.compiled import fit, gradients, grads, same, with_plan, without_plan
+from tests.support.modules import Parts, linears
 from torch import nn
 from torch.autograd import forward_ad
 
@@ -72,7 +72,6 @@ def interleaved(x):
 def test_assignments_to_parts_of_a_tensor(function, shape):
     """A scatter into a view returns a view into a copy of the whole storage, not of the view as
     fake tensors predict: it crashed, or lay over other tensors."""
-    torch._dynamo.reset()
     x = torch.randn(shape)
     with torch.no_grad():
         call = with_plan(function)
@@ -81,7 +80,6 @@ def test_assignments_to_parts_of_a_tensor(function, shape):
 
 @pytest.mark.parametrize("offset", [0, 15])
 def test_strides_from_the_beginning_of_a_storage_in_whose_middle_the_input_begins(offset):
-    torch._dynamo.reset()
     x = torch.arange(40.0).reshape(4, 10)[1:]
     call = with_plan(lambda x: x.as_strided((3,), (2,), offset) + 1)
     assert torch.equal(call(x), x.as_strided((3,), (2,), offset) + 1)
@@ -89,15 +87,10 @@ def test_strides_from_the_beginning_of_a_storage_in_whose_middle_the_input_begin
 
 def test_a_normalisation_of_the_input_has_no_gradient_for_it():
     """Its backward pass returns None where fake tensors predict a tensor."""
-    torch._dynamo.reset()
     torch.manual_seed(0)
     module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 8, 3), nn.ReLU())
-    found = []
-    for call in (module, with_plan(module)):
-        module.zero_grad()
-        call(torch.ones(4, 3, 16, 16).cumsum(3)).square().mean().backward()
-        found.append(grads(module))
-    assert same(*found)
+    x = torch.ones(4, 3, 16, 16).cumsum(3)
+    assert same(*(gradients(call, module, x) for call in (module, with_plan(module))))
 
 
 def test_autocast_and_inference():
@@ -142,11 +135,8 @@ def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     call = with_plan(module, "1 GiB")
     for rows in (3, 5, 8, 5):
-        x, found = torch.randn(rows, 16), []
-        for run in (call, module):
-            module.zero_grad()
-            run(x).sum().backward()
-            found.append(grads(module))
+        x = torch.randn(rows, 16)
+        found = [gradients(run, module, x) for run in (call, module)]
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
     assert not model_of(call).fallbacks
 
@@ -236,7 +226,7 @@ def test_forward_mode_differentiation_runs_without_a_plan(budget):
 @pytest.mark.parametrize("budget", [None, "1 GiB"])
 def test_changes_of_tensors_that_are_saved_as_views_are_noticed(budget):
     """As where a GAN updates its discriminator before the generator's backward pass."""
-    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    module = linears(64, 2)
     call = with_plan(module, fast_memory=budget)
     for _ in range(2):
         loss = call(torch.randn(4, 64)).square().mean()
@@ -248,7 +238,7 @@ def test_changes_of_tensors_that_are_saved_as_views_are_noticed(budget):
 
 def test_tangents_within_a_compiled_function():
     """A product with tangents of zeros is captured with tensors that have no memory."""
-    module = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+    module = linears(64, 2, nn.Tanh)
     given = (torch.randn(4, 64),), (torch.randn(4, 64),)
     call = torch.compile(lambda: torch.func.jvp(module, *given), backend="loadmaster")
     assert all(map(torch.equal, call(), torch.func.jvp(module, *given)))
@@ -265,7 +255,7 @@ def test_gradients_of_several_results_at_once_are_refused():
 
 def test_parameters_that_no_graph_uses_are_told():
     """PyTorch runs what calls a module with a full backward hook without compiling it."""
-    module = nn.Sequential(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), nn.Linear(64, 64))
+    module = nn.Sequential(linears(64, 2), nn.Linear(64, 64))
     module[0][1].register_full_backward_hook(lambda *_: None)
     call = with_plan(module, "1 GiB")
     call(torch.ones(4, 64)).sum().backward()
@@ -275,7 +265,7 @@ def test_parameters_that_no_graph_uses_are_told():
 @pytest.mark.parametrize("donated", [True, False])
 def test_backward_twice_is_refused(donated):
     """By PyTorch where it gives saved tensors away after the first time, else by the plan."""
-    module = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    module = linears(8, 2, nn.ReLU)
     with torch._functorch.config.patch(donated_buffer=donated):
         out = with_plan(module)(torch.randn(4, 8)).sum()
 
@@ -293,15 +283,6 @@ def test_backward_twice_is_refused(donated):
 WIDTH = 192
 
 
-def normalised():
-    """A graph that saves results of its own for the backward pass."""
-    return Parts(
-        lambda own, x: nn.functional.normalize(own.last(own.first(x).tanh()), dim=1),
-        first=nn.Linear(WIDTH, WIDTH),
-        last=nn.Linear(WIDTH, WIDTH),
-    )
-
-
 def networks():
     torch.manual_seed(0)
     return {
@@ -310,7 +291,10 @@ def networks():
         "saves nothing": Parts(
             lambda own, x: x * 3 + own.bias, bias=nn.Parameter(torch.zeros(WIDTH))
         ),
-        "saves results": normalised(),
+        "saves results": Parts(
+            lambda own, x: nn.functional.normalize(own.layers(x), dim=1),
+            layers=linears(WIDTH, 2, nn.Tanh),
+        ),
     }
 
 
@@ -375,7 +359,7 @@ def test_gradients_are_those_of_eager_mode(network, options):
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.RMSprop])
 def test_an_optimizer_in_the_plan_waits_for_all_of_them(make):
     torch.manual_seed(0)
-    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
+    module = linears(WIDTH, 4)
     twin = copy.deepcopy(module)
     optimizers = [make(one.parameters(), lr=0.01) for one in (module, twin)]
     call = with_plan(twin, optimizer=optimizers[1])
@@ -402,7 +386,6 @@ def test_what_replaces_saved_tensors_is_refused():
 
 
 def made():
-    torch._dynamo.reset()
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(48, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -526,9 +509,7 @@ def test_a_graph_that_was_read_before_has_storages_of_the_same_bytes():
         torch._dynamo.reset()
         torch.manual_seed(0)
         module = Parts(in_parts, first=nn.Linear(1024, 1024), last=nn.Linear(1024, 1024))
-        eager, x = copy.deepcopy(module), torch.randn(4, 1024)
-        eager(x).square().sum().backward()
-        with_plan(module, "100%")(x).square().sum().backward()
-        seen.append(grads(module))
-        assert same(seen[-1], grads(eager))
+        x = torch.randn(4, 1024)
+        seen.append(gradients(with_plan(module, "100%"), module, x))
+        assert same(seen[-1], gradients(module, module, x))
     assert same(*seen)

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.compiled import grads, same, with_plan, without_plan
+from tests.support.compiled import gradients, same, with_plan, without_plan
 from tests.support.modules import in_two, linears
+from tests.support.processes import memory
 from torch import nn
 from torch._dynamo.backends import common as backends
 
@@ -35,14 +36,6 @@ def layers(*, broken):
     return in_two(linears(WIDTH, 3, nn.Tanh)[:-1], last, broken=broken)
 
 
-def gradients(call, module, x, steps=4):
-    """Of the last of a few steps."""
-    for _ in range(steps):
-        module.zero_grad()
-        call(x).backward()
-    return grads(module)
-
-
 def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_module_share_one():
     x = torch.randn(64, WIDTH)
     for options in ({"fast_memory": "8 MiB"}, None):  # one object, or equal ones
@@ -52,7 +45,9 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
             torch.compile(m, backend=loadmaster, options=options or {"fast_memory": "8 MiB"})
             for m in modules
         ]
-        made = [gradients(call, module, x) for call, module in zip(calls, modules, strict=True)]
+        made = [
+            gradients(call, module, x, steps=4) for call, module in zip(calls, modules, strict=True)
+        ]
         first, second = map(model_of, calls)
         assert first is not second
         assert [len(model.plans) for model in (first, second)] == [2, 2]
@@ -65,7 +60,7 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
         assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}
         for module, mine in zip(modules, made, strict=True):
             module.zero_grad()
-            assert same(mine, gradients(without_plan(module), module, x, 1))
+            assert same(mine, gradients(without_plan(module), module, x))
 
 
 def test_what_was_not_compiled_has_no_model():
@@ -80,7 +75,7 @@ def test_a_share_is_of_the_whole_step_over_all_graphs():
         torch._dynamo.reset()
         module = layers(broken=broken)
         call = with_plan(module, 1.0)
-        gradients(call, module, x)
+        gradients(call, module, x, steps=4)
         model = model_of(call)
         assert len(model.plans) == 1 + broken
         assert all(plan.moved_bytes == 0 for plan in model.plans)
@@ -101,21 +96,21 @@ def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_
                 r" .*smallest budget that works for this graph is"
             ),
         ):
-            gradients(call, module, x)
+            gradients(call, module, x, steps=4)
         return
-    mine = gradients(call, module, x)
+    mine = gradients(call, module, x, steps=4)
     model = model_of(call)
     assert all(
         plan.placed_peak <= model.budget == int(share * model.unmoved_peak) for plan in model.plans
     )
     twin = copy.deepcopy(module)
-    assert same(mine, gradients(without_plan(twin), twin, x, 1))
+    assert same(mine, gradients(without_plan(twin), twin, x))
 
 
 def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     module, x = layers(broken=True), torch.randn(64, WIDTH)
     call = with_plan(module, "64 MiB")
-    gradients(call, module, x)
+    gradients(call, module, x, steps=4)
     first, last = model_of(call).plans
     left = sum(p.nbytes for p in module.last.parameters())
     boundary = first.program.captured.parts[0].end
@@ -129,8 +124,8 @@ def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_f
     module = in_two(linears(512, 3), linears(512, 3))  # of 3 MiB each
     twin, x = copy.deepcopy(module), torch.randn(4, 512)
     call = with_plan(module, 4 << 20)
-    planned = gradients(call, module, x)
-    assert same(planned, gradients(without_plan(twin), twin, x))
+    planned = gradients(call, module, x, steps=4)
+    assert same(planned, gradients(without_plan(twin), twin, x, steps=4))
     model = model_of(call)
     assert [plan.surroundings.offload_idle for plan in model.last_step_graphs] == [True, True]
     assert all(plan.placed_peak <= 4 << 20 for plan in model.last_step_graphs)
@@ -138,7 +133,7 @@ def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_f
 
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     module, x = layers(broken=False), torch.randn(512, WIDTH)
-    right = gradients(without_plan(module), module, x, 1)
+    right = gradients(without_plan(module), module, x)
     torch._dynamo.reset()
     monkeypatch.setattr(cpu_memory, "_install_or_reason", lambda: "is another one")
     cpu_memory.install_allocator.cache_clear()
@@ -146,7 +141,7 @@ def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
         with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
             assert not cpu_memory.install_allocator()
         call = with_plan(module, 0.9)
-        assert same(gradients(call, module, x), right)
+        assert same(gradients(call, module, x, steps=4), right)
         (plan,) = model_of(call).plans
         assert plan.times.copied_results > 0
         assert plan.moved_bytes > 0
@@ -187,21 +182,10 @@ def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
             torch._dynamo.reset()
 
 
-def _peak(process, status):
-    """Of anonymous memory in bytes since `_watch`, by the kernel's own high-water mark."""
-    now = _fields(process)
-    return now["VmHWM"] - max(
-        now["RssFile"] + now["RssShmem"], status["RssFile"] + status["RssShmem"]
-    )
-
-
-def _fields(process):
-    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return {
-        words[0].rstrip(":"): int(words[1]) << 10
-        for words in lines
-        if len(words) == 3 and words[2] == "kB"
-    }
+def _peak(process, before):
+    """Of anonymous memory in bytes since ``before``, by the kernel's own high-water mark."""
+    now = memory(process)
+    return now["VmHWM"] - max(each["RssFile"] + each["RssShmem"] for each in (now, before))
 
 
 def test_every_one_of_the_first_steps_keeps_the_budget_seen_from_outside():
@@ -213,12 +197,12 @@ def test_every_one_of_the_first_steps_keeps_the_budget_seen_from_outside():
     ) as process:
         try:
             assert process.stdout.readline() == "warm\n"
-            empty = _fields(process.pid)["RssAnon"]
+            empty = memory(process.pid)["RssAnon"]
             process.stdin.write("\n")
             peaks = []
             for _ in range(6):
                 Path(f"/proc/{process.pid}/clear_refs").write_text("5")
-                before = _fields(process.pid)
+                before = memory(process.pid)
                 process.stdin.write("\n")
                 process.stdin.flush()
                 assert float(process.stdout.readline()) > 0

@@ -9,6 +9,7 @@ until then.
 import pytest
 import torch
 from tests.support.compiled import most_allocated, with_plan
+from tests.support.modules import linears
 from tests.support.steps import ROWS, WIDTH, Trained
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -156,7 +157,7 @@ def test_a_result_goes_when_it_has_been_copied(streams):
 
 def test_state_of_optimizers_counts(streams):
     """It does not move, and takes of the budget what it takes."""
-    module = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+    module = linears(512, 2, nn.ReLU)
     call = with_plan(module, "64 MiB", dynamic=False)
     optimizer = torch.optim.Adam(module.parameters())
     for _ in range(2):

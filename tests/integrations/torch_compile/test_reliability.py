@@ -16,6 +16,7 @@ import pytest
 import torch
 from tests.support import steps
 from tests.support.compiled import same, with_plan
+from tests.support.processes import memory, open_files
 from tests.support.steps import Failing, Trained, least_share
 from torch import nn
 
@@ -151,21 +152,11 @@ def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
         assert "cannot be had: File too large" in process.stdout.readline()
         assert process.stdout.readline() == "moved True equal True caught 20 used 0\n"
         assert not list(tmp_path.iterdir())
-        files = _deleted_files(process.pid, tmp_path)
-        assert len(files) >= 1  # they have no name, only a process
+        assert open_files(process.pid, tmp_path)  # they have no name, only a process
         process.send_signal(signal.SIGKILL)  # in the middle of a step
     assert process.returncode == -signal.SIGKILL
     assert not list(tmp_path.iterdir())
-    assert not _deleted_files(process.pid, tmp_path)
-
-
-def _deleted_files(process, folder):
-    links = Path(f"/proc/{process}/fd")
-    return [
-        target
-        for link in (links.iterdir() if links.exists() else ())
-        if (target := os.readlink(link)).startswith(str(folder))
-    ]
+    assert not open_files(process.pid, tmp_path)
 
 
 def test_a_forked_worker_that_is_killed_changes_nothing():
@@ -252,31 +243,21 @@ def test_one_model_in_two_threads():
 def _standing():
     """Anonymous memory, open files, threads of this process."""
     gc.collect()
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return (
-        int(status["RssAnon"].split()[0]) << 10,
-        len(os.listdir("/proc/self/fd")),
-        int(status["Threads"]),
-    )
+    files, threads = (len(os.listdir(f"/proc/self/{each}")) for each in ("fd", "task"))
+    return memory("self")["RssAnon"], files, threads
 
 
 def test_models_that_are_gone_leave_nothing(tmp_path):
-    def opened():
-        return sum(
-            str(tmp_path) in os.readlink(link)
-            for link in Path("/proc/self/fd").iterdir()
-            if link.is_symlink()
-        )
 
     both = [Trained(slow_memory=str(tmp_path), slow_limit=f"{number} GiB") for number in (1, 2)]
     assert all(trained.step() for trained in both)
-    assert opened() == 2
+    assert len(open_files("self", tmp_path)) == 2
     gone = [weakref.ref(trained.model) for trained in both]
     both.clear()
     torch._dynamo.reset()
     gc.collect()
     assert [model() for model in gone] == [None, None]
-    assert opened() == 0
+    assert not open_files("self", tmp_path)
 
 
 def test_memory_where_an_arena_was_is_freed_again():

@@ -16,6 +16,7 @@ from tests.support.compiled import with_plan
 from tests.support.json_schema import conforms
 from tests.support.modules import Parts, linears
 from tests.support.nightly import by_night
+from tests.support.tables import cases
 from torch import nn
 from torch.profiler import profile
 
@@ -74,19 +75,13 @@ def test_a_step_has_the_optimizer_of_the_option_or_else_of_the_factory(
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
-    words = "run torch:tests.support.factories:layers --training --batch 20000 --fast 60% --steps 1"
+    words = (
+        "run torch:tests.support.factories:layers --training --batch 20000 --fast 60% --steps 1"
+        " --json --compare --out"
+    )
     # A process of its own: the peak is that of the process, and this one's heap has holes.
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "loadmaster",
-            *words.split(),
-            "--json",
-            "--compare",
-            "--out",
-            tmp_path,
-        ],
+        [sys.executable, "-m", "loadmaster", *words.split(), tmp_path],
         capture_output=True,
         text=True,
         check=False,
@@ -259,17 +254,22 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     assert comparison.difference(many, many).verdict == "no difference"
 
 
-def test_mistakes_are_named():
-    refused(run("run model.onnx --fast 50%"), "write torch:module.path:factory")
-    refused(run("run torch:tests.support.factories:none --fast 50%"), "no function")
-    shapeless = run("run torch:tests.support.factories:shapeless --batch 2 --fast 50%")
-    refused(shapeless, "no shape yet: call the module once")
-    failing = run("run torch:tests.support.factories:failing --fast 50%")
-    refused(failing, "torch:tests.support.factories:failing: the factory failed: ValueError: why")
-    exiting = run("run torch:tests.support.factories:exiting --fast 50%")
-    refused(exiting, "torch:tests.support.factories:exiting: the factory failed: SystemExit: 0")
-    idle = run("run torch:tests.support.factories:without_inputs --fast 50%")
-    refused(idle, "the module fails with its inputs: TypeError: Linear.forward() missing")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    cases("""
+        model.onnx | write torch:module.path:factory
+        torch:tests.support.factories:none | no function
+        torch:tests.support.factories:shapeless --batch 2 | no shape yet: call the module once
+        torch:tests.support.factories:failing | \
+            torch:tests.support.factories:failing: the factory failed: ValueError: why
+        torch:tests.support.factories:exiting | \
+            torch:tests.support.factories:exiting: the factory failed: SystemExit: 0
+        torch:tests.support.factories:without_inputs | \
+            the module fails with its inputs: TypeError: Linear.forward() missing
+    """),
+)
+def test_mistakes_are_named(words, said):
+    refused(run(f"run {words} --fast 50%"), said)
 
 
 def test_regions_of_the_slow_file_are_used_again(tmp_path):

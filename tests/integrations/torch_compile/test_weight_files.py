@@ -2,12 +2,11 @@
 changes them."""
 
 import gc
-import os
-from pathlib import Path
 
 import pytest
 import torch
 from tests.support.compiled import fit, same, stack, with_plan
+from tests.support.processes import open_files
 
 from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.placing import GraphSearch
@@ -60,19 +59,16 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
 
 
 def test_a_file_is_closed_once_no_weights_are_in_it(tmp_path):
-    def opened():
-        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-        return [*map(os.readlink, links)].count(f"{tmp_path}/weights.safetensors")
-
+    file = tmp_path / "weights.safetensors"
     module, call = mapped_in(tmp_path)
     with torch.no_grad():
         call(torch.randn(4, WIDTH))
     assert len(places(call)) == LAYERS
-    assert opened() == 1
+    assert len(open_files("self", file)) == 1
     del module, call
     torch._dynamo.reset()
     gc.collect()
-    assert opened() == 0
+    assert not open_files("self", file)
 
 
 def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):
