@@ -83,7 +83,7 @@ class Maker:
         shape = (1, -(-height // stride), -(-width // stride), channels)
         return self.out(kind, [value], shape, options)
 
-    def pad(self, value, height, width, channels):
+    def pad(self, value, *_):
         top, bottom = self.rng.randrange(3), self.rng.randrange(3)
         return self.net.pad(value, (top, bottom), (1, 0), **self.typed)
 

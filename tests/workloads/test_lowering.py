@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 from tests.support.cut_networks import convolutions
-from tests.support.lowered import parts_of
+from tests.support.lowered import cuts_by
 from tests.support.networks import GraphBuilder, npu, residual_chain
 from tests.support.onnx_builder import int8_graph
 
@@ -14,7 +14,7 @@ from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts, plain_cuts
+from loadmaster.workloads.lowering.pieces import plain_cuts
 
 
 def start(name="net"):
@@ -188,12 +188,10 @@ def test_an_input_that_bands_share_comes_in_bands_and_every_row_once():
     """Rows that two bands need belong to the first; strides that step over rows leave none out."""
     for rows, strides in ((12, (1,)), (13, (2,))):
         graph = convolutions(rows=rows, strides=strides, skip=False)
-        single, _, forms = parts_of(graph)
-        cuts = [form.grid({2: 3}) for form in forms if form is not None]
-        work = lower([graph], npu(), cuts=[Cuts(cuts)])
+        work = lower([graph], npu(), cuts=[cuts_by(graph, lambda form: form.grid({2: 3}))])
         parts = [tensor for tensor in work.tensors if tensor.kind == "input"]
         assert [part.ranges[2] for part in parts] == list(
             pairwise((0, *(part.ranges[2][1] for part in parts)))
         )
         assert parts[-1].ranges[2][1] == rows
-        assert sum(part.bytes for part in parts) == single.tensors["x"].bytes
+        assert sum(part.bytes for part in parts) == graph.tensors["x"].bytes

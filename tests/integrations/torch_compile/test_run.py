@@ -189,11 +189,11 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak():
     assert result["rivals"].keys() == {"eager", "torch.export"}
 
 
-def variant(seconds, peak, failed=ABSENT):
-    return Variant("", None, seconds=seconds, measured_peak=peak, failed=failed)
-
-
 MIB = 2**20
+
+
+def variant(seconds, peak=100 * MIB, failed=ABSENT):
+    return Variant("", None, seconds=seconds, measured_peak=peak, failed=failed)
 
 
 def compared(rival, plan=ABSENT):
@@ -216,7 +216,7 @@ def compared(rival, plan=ABSENT):
     ],
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
-    found = compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
+    found = compared(variant(theirs), variant(mine))
     difference = found["difference"]
     assert difference["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
@@ -225,9 +225,9 @@ def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdi
 
 
 def test_more_memory_than_the_rival_beats_nobody():
-    more = compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
+    more = compared(variant([1.0] * 5), variant([0.5] * 5, 109 * MIB))
     assert (more["beaten"], more["peak_kept"]) == (False, False)
-    none = compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))
+    none = compared(variant([1.0] * 5), variant([], None, "refused"))
     assert (none["beaten"], none["difference"]) == (False, None)
     assert none["loadmaster_at_its_peak"]["failed"] == "refused"
     without = compared(variant([], None, "needs CUDA"))
