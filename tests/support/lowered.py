@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from tests.support.efforts import SEPARATE
 
+import loadmaster as lm
 from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
@@ -53,6 +54,17 @@ def planner_of(workload, target, objective="throughput", effort=SEPARATE):
 def joint_problem(workload, target):
     """The search over whole plans, for throughput."""
     return JointProblem(planner_of(workload, target).problem)
+
+
+def check_pieces(graph, cuts, target):
+    """Check a plan of a network in given pieces by what verifiers work out by themselves; the
+    workload."""
+    workload = lm.lower([graph], target, cuts=[cuts])
+    plan = planned(workload, target)
+    assert lm.verify(plan) == ()
+    # The bounds are those of these pieces, and may be higher than those of the network.
+    assert {violation.rule for violation in lm.verify_against(plan, [graph], target)} <= {"bound"}
+    return workload
 
 
 def planned(workload, target):

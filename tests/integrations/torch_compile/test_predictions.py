@@ -10,6 +10,7 @@ import torch
 from tests.support.compiled import with_plan
 from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.modules import linears
+from tests.support.sequences import even
 
 from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile import placing
@@ -94,6 +95,13 @@ def small_and_large():
     return sequence([1.0] * 4, (4 * KIB, 4 * MIB, 4 * MIB), uses)
 
 
+def placed(order, room, mode):
+    """A placement that holds, with so many bytes for every kernel."""
+    found = place_for_runtime(order, even(order, room), mode)
+    assert not [*broken_placement_rules(order, found, room, mode)]
+    return found
+
+
 def test_small_tensors_move_where_there_is_no_room_for_them():
     found = place_for_runtime(
         small_and_large(), np.array([5 * MIB, 4 * MIB, 4 * MIB, 5 * MIB]), Mode.SYNC
@@ -107,8 +115,7 @@ def test_small_tensors_stay_only_as_long_as_all_together_are_small():
     uses = (
         [(0, t, True) for t in range(100)] + [(1, 100, True)] + [(2, t, False) for t in range(100)]
     )
-    order = sequence([1.0] * 3, [32 * KIB] * 100 + [MIB], uses)
-    found = place_for_runtime(order, np.full(3, 4 * MIB), Mode.SYNC)
+    found = placed(sequence([1.0] * 3, [32 * KIB] * 100 + [MIB], uses), 4 * MIB, Mode.SYNC)
     assert (
         len({move.tensor for move in found.moves}) == 4
     )  # 128 KiB too much; if all of them stayed, there would be no placement
@@ -148,17 +155,14 @@ def test_copies_overlap_kernels_where_there_is_room():
     """A tensor leaves while the next kernel runs, and is back before the last, at no cost."""
     uses = [(0, 0, True), (2, 1, True), (3, 1, False), (5, 0, False)]
     order = sequence([1.0] * 6, (100 * MIB, 200 * MIB), uses)
-    found = place_for_runtime(order, np.full(6, 250 * MIB), Mode.ASYNC)
-    assert not [*broken_placement_rules(order, found, 250 * MIB, Mode.ASYNC)]
+    found = placed(order, 250 * MIB, Mode.ASYNC)
     assert [(move.tensor, move.to_fast) for move in found.moves] == [(0, False), (0, True)]
     assert time_moves(order, found).total == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize("mode", [Mode.SYNC, Mode.ASYNC])
 def test_small_tensors_stay(mode):
-    order = small_and_large()
-    found = place_for_runtime(order, np.full(4, 5 * MIB), mode)
-    assert not [*broken_placement_rules(order, found, 5 * MIB, mode)]
+    found = placed(small_and_large(), 5 * MIB, mode)
     assert {move.tensor for move in found.moves} == {1}
     assert [(stay.start, stay.end) for stay in found.stays if stay.tensor == 0] == [(0, 4)]
 
