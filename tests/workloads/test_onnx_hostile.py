@@ -150,9 +150,10 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
                 its axis 2147483648 is out of range
             s = SequenceConstruct(x); y = ConcatFromSequence<axis=0>(s) | float[4] x | y | | | \
                 is of type sequence: only tensors can be planned
-            y = Conv(x, w) | float[1,3,8,8] x | y | float[8,4,3,3] w | | 3 channels
+            y = Conv(x, w) | float[1,3,8,8] x | y | float[8,4,3,3] w | | \
+                its input of 3 channels, weights of shape [8, 4, 3, 3] and 1 groups do not fit
             [c] y = Conv<group=0>(x, w) | float[1,8,6,6] x | y | float[16,8,1,1] w | \
-                float[1,16,6,6] y | 'c' (Conv)
+                float[1,16,6,6] y | 'c' (Conv): its input of 8 channels, weights of shape
             [t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2,2]>(x, w) | \
                 float[1,4,8,8] x | y | float[4,4,3,3] w | float[1,4,16,16] y | \
                 't' (ConvTranspose): its output_padding [1] is not

@@ -404,19 +404,22 @@ def test_a_block_in_two_containers_is_recomputed_once_and_is_as_before_afterward
     assert others[0].forward is own
 
 
+def refused_to_compare(work, said):
+    with pytest.raises(ModelError, match=said):
+        comparison.compare(work, {"fast_memory": 1 << 30}, 1, False)
+
+
 @pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
 def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
     module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=layer(8, 8))
-    work = inference(module, torch.randn(5, 2, 8))
-    with pytest.raises(ModelError, match=r"no graph of it.*allow_rnn"):
-        comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
+    refused_to_compare(inference(module, torch.randn(5, 2, 8)), r"no graph of it.*allow_rnn")
 
 
 @torch._dynamo.config.patch(allow_rnn=True)
 def test_the_backward_pass_of_an_lstm_is_not_tried_on_stand_ins():
     """Its library reads what only it can write: the process would end."""
     module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=nn.LSTM(8, 8)).train()
-    compiled = torch.compile(module, backend="loadmaster", options={"fast_memory": 1 << 30})
+    compiled = with_plan(module, 1 << 30)
     with pytest.raises(AssertionError, match="to be Tensors"):  # of PyTorch, as with aot_eager
         compiled(torch.randn(5, 2, 8))
     assert any(
@@ -424,11 +427,10 @@ def test_the_backward_pass_of_an_lstm_is_not_tried_on_stand_ins():
     )
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_a_module_whose_only_graph_falls_back_is_refused():
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        work = inference(Parts(lambda own, x: torch.nonzero(x).sum()), torch.randn(8, 8))
-        with pytest.raises(ModelError, match="no part of the module runs by a plan: "):
-            comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
+    work = inference(Parts(lambda own, x: torch.nonzero(x).sum()), torch.randn(8, 8))
+    refused_to_compare(work, "no part of the module runs by a plan: ")
 
 
 @pytest.mark.parametrize(
@@ -462,8 +464,7 @@ def test_results_that_are_whole_numbers_are_compared():
 
 def test_a_training_step_that_trains_nothing_is_refused():
     work = replace(inference(nn.ReLU(), torch.randn(16, 64)), training=True)
-    with pytest.raises(ModelError, match="the loss depends on no parameter that is trained"):
-        comparison.compare(work, {"fast_memory": 1 << 30}, 1, False)
+    refused_to_compare(work, "the loss depends on no parameter that is trained")
 
 
 def test_more_tokens_than_a_model_has_positions_are_refused():
