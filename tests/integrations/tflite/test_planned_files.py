@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.support.tflite_models import started
+from tests.support.tflite_models import one_operator, started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
@@ -49,8 +49,7 @@ def saved(folder, data):
 
 
 def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path):
-    path = saved(tmp_path, compiled_for_a_processor().bytes())
-    exported = export_model(path, scratch="none")
+    exported = export_model(compiled_for_a_processor().save(tmp_path), scratch="none")
     plan = exported.plan
     assert (plan.head_before, plan.head, plan.lower_bound, plan.fixed) == (4096, 4096, 4096, 3)
     assert plan.growth == 0
@@ -58,7 +57,7 @@ def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path):
 
 
 def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path):
-    answer = lm.allocate(tflite_problem(saved(tmp_path, compiled_for_a_processor().bytes())))
+    answer = lm.allocate(tflite_problem(compiled_for_a_processor().save(tmp_path)))
     assert (answer.status, answer.peak) == ("optimal", 4096)
 
 
@@ -142,7 +141,7 @@ def test_a_plan_that_tflm_refuses_is_refused(tmp_path, content, reason):
     model.metadata.clear()
     model.note("OfflineMemoryAllocation", content)
     with pytest.raises(lm.ModelError, match=reason):
-        export_model(saved(tmp_path, model.bytes()), scratch="none")
+        export_model(model.save(tmp_path), scratch="none")
 
 
 def filters():
@@ -214,16 +213,13 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
 
 
 def test_a_file_without_a_byte_to_place_is_written_as_it_is(tmp_path):
-    model, main = started()
-    main.last("RELU", [main.input("1x0x4x2")])
-    exported = export_model(saved(tmp_path, model.bytes()))
+    model = one_operator("RELU", "1x0x4x2", "", "1x0x4x2", None)
+    exported = export_model(model.save(tmp_path))
     assert (exported.plan.head_before, exported.plan.head) == (0, 0)
 
 
 def test_the_model_and_its_plan_in_c_are_not_one_file(tmp_path):
-    model, main = started()
-    main.last("RELU", [main.input("1x2x4x2")])
-    exported = export_model(saved(tmp_path, model.bytes()))
+    exported = export_model(one_operator("RELU", "1x4", "", "1x4", None).save(tmp_path))
     out = tmp_path / "out.tflite"
     other = tmp_path / "folder" / ".." / out.name
     (tmp_path / "folder").mkdir()
