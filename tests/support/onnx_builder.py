@@ -29,6 +29,12 @@ def node(kind, inputs, outputs, name="", domain="", **attrs):
     )
 
 
+def either(condition, result, then, other=None, name=""):
+    """A choice between two bodies, or of one body either way."""
+    branches = {"then_branch": then, "else_branch": other or then}
+    return node("If", [condition], result, name, **branches)
+
+
 def parsed(nodes):
     """Nodes, of which some may be in ONNX's text form, one a line or with semicolons between."""
     if isinstance(nodes, str):

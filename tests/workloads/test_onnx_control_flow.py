@@ -6,6 +6,7 @@ from tests.support.onnx_builder import (
     body,
     classes,
     constants,
+    either,
     graph_of,
     model,
     node,
@@ -20,11 +21,8 @@ WEIGHTS = constants(w1=np.zeros((8, 4)), w2=np.zeros((8, 6)))
 
 
 def choice(condition):
-    branches = {
-        name: body(f"[product] r = MatMul(x, {weight})", "", "r")
-        for name, weight in (("then_branch", "w1"), ("else_branch", "w2"))
-    }
-    return node("If", [condition], "y", name="if", **branches)
+    branches = (body(f"[product] r = MatMul(x, {weight})", "", "r") for weight in ("w1", "w2"))
+    return either(condition, "y", *branches, "if")
 
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
@@ -45,12 +43,11 @@ def test_a_branch_that_shapes_decide_is_taken(length, rank):
             length = Gather(shape, two)
             known = Equal(length, one)
         """,
-        node(
-            "If",
-            ["known"],
+        either(
+            "known",
             "y",
-            then_branch=body("s = Squeeze(p, axis)", "", "s"),
-            else_branch=body("i = Identity(p)", "", "i"),
+            body("s = Squeeze(p, axis)", "", "s"),
+            body("i = Identity(p)", "", "i"),
         ),
     ]
     weights = constants(w=np.zeros((8, 1, 4)), two=2, one=1, axis=[2])
@@ -156,17 +153,15 @@ def test_a_scan_is_a_body_for_each_element(axis):
 
 def test_control_flow_within_known_control_flow_is_expanded_too():
     inner = body([choice("c")], "", "y")
-    outer = node("If", ["c"], "z", name="outer", then_branch=inner, else_branch=inner)
     weights = [*WEIGHTS, *constants(c=True)]
-    graph = graph_of([outer], "float[1,8] x", "z", weights)
-    assert (graph.macs, graph.tensors["z"].shape) == (32, (1, 4))
+    graph = graph_of([either("c", "z", inner)], "float[1,8] x", "z", weights)
+    assert (graph.macs, shapes(graph)) == (32, "1x4")
 
 
 def test_a_body_that_reads_what_comes_later_is_refused():
     late = body("a = Relu(b); b = Relu(x)", "", "a")
-    choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(lm.ModelError, match="which nothing produces before"):
-        graph_of([choose], "float[4] x", "y", constants(c=True))
+        graph_of([either("c", "y", late)], "float[4] x", "y", constants(c=True))
 
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
@@ -185,8 +180,6 @@ def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
 def test_shapes_that_a_body_notes_may_be_out_of_date():
     """As after an edit of the batch; runtimes infer them again."""
     stale = body(["t = Relu(x)", "u = Neg(t)"], "", "u", value_info="float[9,8] t")
-    choice = node("If", ["c"], "y", then_branch=stale, else_branch=body("u = Abs(x)", "", "u"))
-    graph = graph_of(
-        [choice, "z = Relu(y)"], "bool c, float[4,8] x", "z", value_info="float[4,8] y"
-    )
+    nodes = [either("c", "y", stale, body("u = Abs(x)", "", "u")), "z = Relu(y)"]
+    graph = graph_of(nodes, "bool c, float[4,8] x", "z", value_info="float[4,8] y")
     assert shapes(graph, "y") == "4x8"

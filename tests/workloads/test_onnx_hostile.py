@@ -11,6 +11,7 @@ from tests.support.onnx_builder import (
     body,
     complaint,
     constants,
+    either,
     info,
     model,
     node,
@@ -100,7 +101,7 @@ TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)
     ("proto", "reason"),
     [
         (
-            model([node("If", ["c"], "y", then_branch=TWICE, else_branch=TWICE)], "bool c", "y"),
+            model([either("c", "y", TWICE)], "bool c", "y"),
             "tensor 't' is defined twice, by operator 'a' (Relu) and operator 'b' (Neg): export",
         ),
         (model(RELU, [info("x", (4,), 99)], "y"), "tensor 'x' has the unknown element type 99"),

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.support.onnx_builder import constants, graph_of, model, node, only, reads, shapes
+from tests.support.onnx_builder import constants, graph_of, model, only, reads, shapes
 from tests.support.onnx_node_cases import node_cases
 from tests.workloads.test_onnx_runtime_ops import CASES, parts_of
 
@@ -16,12 +16,12 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import RULES, WHOLE, Rule
 
 
-@pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
-def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
+@pytest.mark.parametrize(("operands", "rows"), [("x, x", 8), ("k, k, x", 8), ("x, k, x", 10)])
+def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands, rows):
     """An operand that stands in two places of the result cannot be read where it lies."""
     weights = constants(k=np.zeros((1, 2, 8)))
-    graph = graph_of([node("Concat", operands, "y", axis=1)], "float[1,4,8] x", "y", weights)
-    assert shapes(graph) == f"1x{sum({'x': 4, 'k': 2}[name] for name in operands)}x8"
+    graph = graph_of(f"y = Concat<axis=1>({operands})", "float[1,4,8] x", "y", weights)
+    assert shapes(graph) == f"1x{rows}x8"
     assert not only(graph, "Concat").copies
 
 
@@ -146,7 +146,7 @@ def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
 
 def test_axes_of_an_old_slice_may_be_in_any_order():
     cut = "y = Slice<axes=[2, 1], starts=[1, 0], ends=[5, 3]>(x)"
-    graph = graph_of([cut], "float[1,4,8,8] x", "y", opset=9)
+    graph = graph_of(cut, "float[1,4,8,8] x", "y", opset=9)
     assert shapes(graph, "y") == "1x3x4x8"
 
 
@@ -165,7 +165,7 @@ def test_axes_of_an_old_slice_may_be_in_any_order():
 )
 def test_a_transposed_convolution_is_of_the_size_that_onnx_runtime_makes(attributes, size):
     node = f"y = ConvTranspose<{attributes}>(x, w)"
-    graph = graph_of([node], "float[1,2,8] x", "y", "float[2,3,4] w")
+    graph = graph_of(node, "float[1,2,8] x", "y", "float[2,3,4] w")
     assert shapes(graph) == f"1x3x{size}"
     assert graph.ops[0].nests[0].macs == 8 * 2 * 3 * 4
 

@@ -7,6 +7,7 @@ from tests.support.onnx_builder import (
     classes,
     constant,
     constants,
+    either,
     graph_of,
     model,
     node,
@@ -378,10 +379,7 @@ def test_weights_inside_bodies_count_and_are_read():
 
     value = constant("", np.ones((3, 5)), np.float32)
     inner = body([node("Constant", [], "k", value=value)], "", "k")
-    hiding = node("If", ["c"], "u", then_branch=inner, else_branch=inner)
-    nodes = [
-        node("If", ["c"], "y", name="choice", then_branch=branch(4), else_branch=branch(4, hiding))
-    ]
+    nodes = [either("c", "y", branch(4), branch(4, either("c", "u", inner)))]
     graph = graph_of(nodes, "bool c, float[4,4] x", "y")
     weights = [
         tensor.bytes for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT
@@ -394,7 +392,7 @@ def test_weights_inside_bodies_count_and_are_read():
 def test_a_weight_inside_a_body_takes_no_name_of_the_network():
     branch = body("t = MatMul(x, w)", "", "t", "float[4,4] w")
     nodes = [
-        node("If", ["c"], "y", name="choice", then_branch=branch, else_branch=branch),
+        either("c", "y", branch, name="choice"),
         node("Relu", ["y"], "choice/w"),
     ]
     graph = graph_of(nodes, "bool c, float[4,4] x", "choice/w")
@@ -468,9 +466,10 @@ def test_a_transform_of_an_older_opset_has_its_axis_in_an_attribute():
 
 
 def test_windows_whose_length_the_caller_gives_are_arithmetic():
-    kinds = ("HannWindow", "HammingWindow", "BlackmanWindow")
-    nodes = [f"{kind} = {kind}(n)" for kind in kinds]
-    noted = ", ".join(f"float[16] {kind}" for kind in kinds)
-    nodes += [f"{kind}_ = Relu({kind})" for kind in kinds]
-    graph = graph_of(nodes, "int64 n", [f"{kind}_" for kind in kinds], value_info=noted)
+    nodes = """
+        a = HannWindow(n); b = HammingWindow(n); c = BlackmanWindow(n)
+        x = Relu(a); y = Relu(b); z = Relu(c)
+    """
+    noted = "float[16] a, float[16] b, float[16] c"
+    graph = graph_of(nodes, "int64 n", "x, y, z", value_info=noted)
     assert [op.elements for op in graph.ops[:3]] == [64, 64, 128]

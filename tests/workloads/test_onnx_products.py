@@ -6,7 +6,6 @@ from tests.support.onnx_builder import (
     body,
     constants,
     graph_of,
-    info,
     node,
     only,
     reads,
@@ -21,7 +20,7 @@ from loadmaster.workloads.window import Window
 
 def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
     conv = "y = Conv<strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2]>(x, w)"
-    graph = graph_of([conv], "float[2,8,20,30] x", "y", "float[16,8,3,5] w")
+    graph = graph_of(conv, "float[2,8,20,30] x", "y", "float[16,8,3,5] w")
     (nest,) = graph.ops[0].nests
     assert nest == LoopNest(
         16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x")
@@ -95,7 +94,7 @@ def test_attention_with_grouped_heads_and_a_past():
         float[2,2,11,64] pk, float[2,2,11,32] pv
     """
     attention = "y, nk, nv = Attention(q, k, v, , pk, pv)"
-    graph = graph_of([attention], inputs, "y, nk, nv", opset=23)
+    graph = graph_of(attention, inputs, "y, nk, nv", opset=23)
     scores, result = only(graph, "Attention").nests
     assert scores.macs == 2 * 8 * 5 * 16 * 64
     assert result.macs == 2 * 8 * 5 * 16 * 32
@@ -113,7 +112,7 @@ def test_attention_with_grouped_heads_and_a_past():
 def test_attention_with_packed_heads_takes_their_number_from_attributes():
     inputs = "float[1,5,256] q, float[1,9,64] k, float[1,9,64] v"
     attention = "y = Attention<q_num_heads=8, kv_num_heads=2>(q, k, v)"
-    graph = graph_of([attention], inputs, "y", opset=23)
+    graph = graph_of(attention, inputs, "y", opset=23)
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
@@ -146,16 +145,16 @@ def test_a_cache_with_room_for_all_steps_keeps_its_size():
     )
     for past, keys in ((constants(p=np.int32(3)), 4), ([], 9)):
         given = inputs if past else f"{inputs}, int32[1] p"
-        graph = graph_of([heads], given, "y, a, b", past)
+        graph = graph_of(heads, given, "y, a, b", past)
         assert graph.macs == 2 * 4 * keys * 16
         assert shapes(graph, "a") == "1x4x9x16"
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
-    weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}
-    cell = node(kind, ["x", "w", "r"], ["y"], hidden_size=32, direction="bidirectional")
-    whole, stepwise = only(graph_of([cell], "float[10,3,16] x", "y", weights), kind).nests
+    weights = f"float[2,{gates * 32},16] w, float[2,{gates * 32},32] r"
+    cell = f'y = {kind}<hidden_size=32, direction="bidirectional">(x, w, r)'
+    whole, stepwise = only(graph_of(cell, "float[10,3,16] x", "y", weights), kind).nests
     assert (whole.macs, whole.repeats, whole.output) == (2 * gates * 32 * 16 * 30, 1, "")
     assert (stepwise.macs, stepwise.repeats, stepwise.weight, stepwise.output) == (
         2 * gates * 32 * 32 * 30,
@@ -168,7 +167,7 @@ def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
 def test_a_packed_four_bit_weight_counts_its_logical_product():
     weights = "uint8[64,4,16] w, float[256] s"
     packed = "y = com.microsoft.MatMulNBits<K=128, N=64, bits=4, block_size=32>(x, w, s)"
-    graph = graph_of([packed], "float[3,128] x", "y", weights)
+    graph = graph_of(packed, "float[3,128] x", "y", weights)
     assert graph.macs == 3 * 128 * 64
     assert reads(only(graph, "MatMulNBits"))["w"] == 64 * 64
 
@@ -202,10 +201,9 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
 def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel():
     """That of the data is one number; weights may have one for each channel, which a piece needs
     its own of."""
-    shapes = {"x": (1, 8, 6, 6), "w": (16, 8, 3, 3), "zx": (), "one": (), "each": (16,)}
-    inputs = [info(name, shape, TensorProto.UINT8) for name, shape in shapes.items()]
-    nodes = [f"y_{weights} = ConvInteger(x, w, zx, {weights})" for weights in ("one", "each")]
-    graph = graph_of(nodes, inputs, "y_one, y_each")
+    inputs = "uint8[1,8,6,6] x, uint8[16,8,3,3] w, uint8 zx, uint8 one, uint8[16] each"
+    nodes = "y = ConvInteger(x, w, zx, one); z = ConvInteger(x, w, zx, each)"
+    graph = graph_of(nodes, inputs, "y, z")
     windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
     assert [found["zx"] for found in windows] == [(), ()]
     assert (windows[0]["one"], windows[1]["each"]) == ((), (Window(1),))

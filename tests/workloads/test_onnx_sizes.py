@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from tests.support.onnx_builder import (
     classes,
     constant,
@@ -107,7 +106,7 @@ def test_a_larger_batch_is_that_of_an_image_resized_to_given_sizes(more):
 
 def test_a_batch_that_a_constant_contradicts_is_refused_whatever_the_file_notes():
     given = constants(more=np.ones((1, 8, 2, 2)))
-    noted = [helper.make_tensor_value_info("c", TensorProto.FLOAT, [1, 8, 10, 2])]
+    noted = "float[1,8,10,2] c"
     proto = model(
         "c = Concat<axis=2>(x, more); y = Relu(c)", "float[1,8,8,2] x", "y", given, value_info=noted
     )

@@ -3,7 +3,7 @@
 from tests.support.networks import GraphBuilder, npu
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Access, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import Access, Op, OpClass, TensorKind
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -13,9 +13,7 @@ def updating():
     build = GraphBuilder()
     build.conv("y", build.tensor("x", (4, 4, 4), TensorKind.INPUT), 4)
     size = build.tensors["y"].bytes
-    build.tensors["half"] = Tensor(
-        "half", (size // 2,), "int8", size // 2, TensorKind.ACTIVATION, "y"
-    )
+    build.tensor("half", (size // 2,), alias_of="y")
     elementwise, whole, part, weight = (
         OpClass.ELEMENTWISE,
         Access("y", size),

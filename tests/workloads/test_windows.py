@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
-from tests.support.onnx_builder import constants, info, model, node, operator, sizes
+from tests.support.onnx_builder import constants, model, node, operator, sizes
 from tests.support.tables import cases
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
@@ -189,33 +188,33 @@ def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
     operands = {"starts": [0], "ends": [8], "axes": [0], "steps": [1]}
     del operands[unknown]
     proto = model(
-        [node("Slice", ["x", "starts", "ends", "axes", "steps"], "t"), node("Relu", "t", "y")],
-        "float[8,8] x",
+        "t = Slice(x, starts, ends, axes, steps); y = Relu(t)",
+        f"float[8,8] x, int64[1] {unknown}",
         "y",
         constants(**operands),
         17,
         value_info="float[4,8] t",
     )
-    proto.graph.input.append(info(unknown, [1], TensorProto.INT64))
     op, _ = load(proto).ops
     assert not op.axes
     assert not any(read.windows for read in op.reads)
 
 
-@pytest.mark.parametrize("results", ["y r s", "r y s", "y r s t u"])
-def test_statistics_of_a_batch_take_all_of_it(results):
-    names = results.split()
-    training = {"training_mode": 1} if len(names) == 3 else {}
+@pytest.mark.parametrize(
+    ("results", "opset"), [("y, r, s", 14), ("r, y, s", 14), ("y, r, s, t, u", 9)]
+)
+def test_statistics_of_a_batch_take_all_of_it(results, opset):
+    training = "<training_mode=1>" if opset == 14 else ""
     proto = model(
-        [node("BatchNormalization", ["x", *"abmv"], names, **training)],
-        {"x": (2, 3, 4), **dict.fromkeys("ab", (3,))},
+        f"{results} = BatchNormalization{training}(x, a, b, m, v)",
+        "float[2,3,4] x, float[3] a, float[3] b",
         "y",
-        {"m": (3,), "v": (3,)},
-        14 if training else 9,
+        "float[3] m, float[3] v",
+        opset,
     )
     op = only_op(proto)
     assert op.op_class is OpClass.REDUCTION
-    assert op.axes == ((1,) if names[0] == "y" else ())
+    assert op.axes == ((1,) if results[0] == "y" else ())
 
 
 def test_one_number_normalises_a_batch_without_channels():
@@ -227,12 +226,8 @@ def test_one_number_normalises_a_batch_without_channels():
 def test_an_attention_whose_keys_alone_are_needed_is_not_cut():
     """Rules say how the first result divides."""
     proto = model(
-        [node("Attention", ["q", "k", "v", "", "p", "r"], ["t", "y", "s"])],
-        {
-            "q": (2, 4, 3, 4),
-            **dict.fromkeys("kv", (2, 2, 5, 4)),
-            **dict.fromkeys("pr", (2, 2, 2, 4)),
-        },
+        "t, y, s = Attention(q, k, v, , p, r)",
+        "float[2,4,3,4] q, float[2,2,5,4] k, float[2,2,5,4] v, float[2,2,2,4] p, float[2,2,2,4] r",
         "y",
         opset=23,
     )

@@ -6,7 +6,7 @@ import pytest
 from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import constants, graph_of, int8_graph, node
+from tests.support.onnx_builder import constants, graph_of, int8_graph
 from tests.support.random_networks import random_network
 
 import loadmaster as lm
@@ -81,17 +81,22 @@ def test_what_is_no_product_reads_what_a_transposition_makes():
 
 @pytest.mark.parametrize(
     ("reader", "left_out"),
-    [("Relu", True), ("Softmax", True), ("Flatten", True), ("Reshape", False), ("TopK", False)],
+    [
+        ("d = Relu(both)", True),
+        ("d = Softmax(both)", True),
+        ("d = Flatten(both)", True),
+        ("d = Reshape(both, shape)", False),
+        ("d, e = TopK(both, count)", False),
+    ],
 )
 def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(reader, left_out):
-    more = ["k"] if reader in ("Reshape", "TopK") else []
-    nodes = [
-        "[first] b = Relu(a)",
-        "[join] both = Concat<axis=1>(b, c)",
-        node(reader, ["both", *more], ["d", *(["e"] if reader == "TopK" else [])], "read"),
-        "[last] y = Neg(d)",
-    ]
-    sizes = constants(k=[4, 4] if reader == "Reshape" else [2])
+    nodes = f"""
+        [first] b = Relu(a)
+        [join] both = Concat<axis=1>(b, c)
+        [read] {reader}
+        [last] y = Neg(d)
+    """
+    sizes = constants(shape=[4, 4], count=[2])
     graph = graph_of(nodes, "float[2,3] a, float[2,5] c", "y", sizes)
     assert ("join" not in kinds(graph)) == left_out
 
