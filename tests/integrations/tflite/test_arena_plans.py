@@ -3,7 +3,7 @@ never more bytes than without a plan."""
 
 import numpy as np
 import pytest
-from tests.support.tflite_models import started
+from tests.support.tflite_models import one_operator, started
 from tests.support.tflite_random import random_model
 from tests.support.tflm import ROOM, heads, inputs_for, outputs_of, planned, same_outputs
 
@@ -139,9 +139,8 @@ BINARY = ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB"
 
 
 def in_place_models():
-    """For every operator that is said to work in place, a model in which its result can have no
+    """Every operator that is said to work in place, with a model in which its result can have no
     other place than the operand's."""
-    made = {}
     shape = (1, 5, 7, 3)
     for kind in sorted(LIBRARIES["reference"]):
         model, main = started()
@@ -165,8 +164,7 @@ def in_place_models():
         if kind == "SQUEEZE":
             target = shape[1:]
         main.last(kind, operands, target, options, dtype=dtype, **more)
-        made[kind] = model.bytes()
-    return made
+        yield kind, model.bytes()
 
 
 def test_no_kernel_in_place_changes_the_width_of_elements():
@@ -182,7 +180,7 @@ def test_no_kernel_in_place_changes_the_width_of_elements():
 
 
 def test_every_operator_that_is_said_to_work_in_place_does():
-    for kind, data in in_place_models().items():
+    for kind, data in in_place_models():
         plan, file = planned(data, UNKNOWN, frozenset((kind, "SQUARE")))
         assert plan.in_place >= 1, kind
         assert plan.head < plan.head_before, kind
@@ -191,9 +189,7 @@ def test_every_operator_that_is_said_to_work_in_place_does():
 
 def test_nothing_is_broadcast_to_the_shared_place():
     """The smaller operand of a broadcast sum is left where it is."""
-    model, main = started()
-    row, image = main.input("1x1x1x4"), main.input("1x3x3x4")
-    main.last("ADD", [row, image], "1x3x3x4", {0: 0})
+    model = one_operator("ADD", "1x1x1x4 1x3x3x4", "", "1x3x3x4", {0: 0})
     parsed = parse_model(model.bytes())
     assert list(in_place_pairs(parsed, lifetimes(parsed), frozenset(("ADD",)))) == [(1, 2)]
 
