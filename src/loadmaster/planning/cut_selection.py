@@ -3,7 +3,7 @@
     minimise over c in candidates   score(plan of c)
 
 A full plan of every candidate would take too long, so each candidate is screened first. Its quick
-score comes from a twenty-fourth of the evaluations (of very many jobs: a quarter of their own) and
+score comes from a twelfth of the evaluations (of very many jobs: a quarter of their own) and
 ignores addresses. The candidate with the best quick score is planned in full. The second best is
 planned too if the first plan, with addresses, is worse than the second quick score. Whole operators
 are planned too, unless their lower bound shows that they cannot be better."""

@@ -150,7 +150,7 @@ class WorkloadPlanner:
         """Estimate the score of :meth:`best` from few evaluations and without addresses."""
         require_room(self.problem.workload, self.problem.target)
         begun = self._separate()[0]
-        samples = min(self.effort.evaluations // 24, self._samples // 4)
+        samples = min(self.effort.evaluations // 12, self._samples // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 
