@@ -18,7 +18,7 @@ from loadmaster.planning import addresses
 from loadmaster.planning.joint.problem import Chain, JointOptions
 from loadmaster.planning.joint.search import JointSearch, StreamTensors
 from loadmaster.planning.joint.state import State, best_blocks, order_of
-from loadmaster.planning.packing import evict, pack, saved_bytes
+from loadmaster.planning.packing import evict, pack
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches():
@@ -126,33 +126,29 @@ def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it():
 def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every, monkeypatch):
     """Every second or third stay finds no address, whether its tensor was made on chip or
     fetched. What crosses the main memory's link more is what these stays saved."""
-    seen, evicted = [], []
+    worth, evicted = [], []
 
     def clumsy(*columns, **options):
         offsets = pack(*columns, **options)
         if "enough" not in options:
             offsets[::every] = -1
+            worth[:] = options["worth"]()
         return offsets
 
-    def noted(*arguments):
-        seen[:] = saved_bytes(*arguments), arguments[-1]
-        return seen[0]
-
-    def counted(stays, rows, placement, timeline, workload):
-        changed, times = evict(stays, rows, placement, timeline, workload)
-        saved, table = seen
+    def counted(stays, placement, timeline, workload, table):
+        changed, times = evict(stays, placement, timeline, workload, table)
         before, after = (
             table.moved[each.used[0], 0].sum()
             + sum(workload.tensors[copy.tensor].bytes for copy in each.copies)
             for each in (placement, changed)
         )
         out = stays.offsets < 0
-        assert after - before == saved[out].sum()
+        assert after - before == np.array(worth)[out].sum()
         evicted.append(out.sum())
         return changed, times
 
-    for name, other in (("pack", clumsy), ("saved_bytes", noted), ("evict", counted)):
-        monkeypatch.setattr(addresses, name, other)
+    monkeypatch.setattr(addresses, "pack", clumsy)
+    monkeypatch.setattr(addresses, "evict", counted)
     for scratchpad in (3_000, 12_000):
         verified([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none")
     assert sum(evicted) > 10

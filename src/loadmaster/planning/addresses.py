@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -115,7 +116,7 @@ class Addresses:
 
     problem: PlanProblem
     seconds: Callable[[], float]
-    effort: Effort = Effort.NORMAL
+    effort: Effort
 
     def complete(
         self,
@@ -124,7 +125,7 @@ class Addresses:
         timeline: Timeline,
         score: Score,
         *,
-        needed: bool = True,
+        needed: bool,
     ) -> tuple[Solution | None, bool]:
         """Pack both memories; return the complete plan, and whether every stay of the fast memory
         has an address there.
@@ -138,45 +139,46 @@ class Addresses:
         fast = list[Stays]()
         if len(self.problem.target.memories) > 1:
             stays = Stays.of(workload, placement, timeline, 1)
-            rows = stays.of_operands(table)
-            saved = saved_bytes(stays, rows, placement, schedule.core, table)
+            saved = partial(saved_bytes, stays, placement, schedule.core, table)
             stays = self._pack(1, stays, self.seconds(), worth=saved if in_place else None)
             kept = stays.offsets[stays.offsets >= 0]
             whole = len(kept) == len(stays.offsets)
             if not whole:
                 if not in_place:
                     return None, False
-                placement, timeline = evict(stays, rows, placement, timeline, workload)
+                placement, timeline = evict(stays, placement, timeline, workload, table)
                 stays = replace(Stays.of(workload, placement, timeline, 1), offsets=kept)
             fast = [stays]
         main = self._pack_main(Stays.of(workload, placement, timeline, 0), needed)
         if main is None:
             return None, whole
         # Addresses were chosen for one timeline; the dependencies they imply give the final one.
-        after = waits(workload.jobs, schedule, placement, (main, *fast))
-        chosen = (schedule, placement, timeline, (main, *fast), after)
-        return self._timed(*chosen, enough=score), whole
+        packed = (main, *fast)
+        after = waits(workload.jobs, schedule, placement, packed)
+        return self._timed(schedule, placement, timeline, packed, after, score), whole
 
     def _pack(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Stays:
         """Find addresses for the stays of one memory."""
         memory = self.problem.target.memories[memory_index]
-        offsets = pack(
-            *(stays.start, stays.end, stays.sizes),
-            capacity=memory.capacity,
-            alignment=memory.alignment,
-            effort=self.effort,
-            seconds=seconds,
-            **options,
+        return replace(
+            stays,
+            offsets=pack(
+                *(stays.start, stays.end, stays.sizes),
+                capacity=memory.capacity,
+                alignment=memory.alignment,
+                effort=self.effort,
+                seconds=seconds,
+                **options,
+            ),
         )
-        return replace(stays, offsets=offsets)
 
     def _pack_main(self, stays: Stays, needed: bool) -> Stays | None:
         """Pack main memory: with the effort that the time left allows, then with full effort if
         addresses are ``needed``."""
         # A peak within half a per cent of the load is good enough in main memory.
-        load = stays.load
+        enough = stays.load * 201 // 200
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            packed = self._pack(0, stays, seconds, enough=load + load // 200)
+            packed = self._pack(0, stays, seconds, enough=enough)
             if packed.offsets.min(initial=0) >= 0:
                 return packed
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import compress
 
@@ -31,14 +32,14 @@ def pack(
     *,
     capacity: int,
     alignment: int,
-    worth: Ints | None = None,
+    worth: Callable[[], Ints] | None = None,
     enough: int | None = None,
     effort: Effort = Effort.NORMAL,
     seconds: float = math.inf,
 ) -> Ints:
     """Give each buffer an offset so that no two alive at once overlap and none ends past
     ``capacity``. If no such offsets are found for all, -1 to those that are left out, of little
-    ``worth``; without worth, to all.
+    ``worth``, which is asked for only then; without worth, to all.
 
     Buffers are alive over [start, end), at least for an instant, and take ``size`` bytes at a
     multiple of ``alignment``. First-fit orders are tried until one has a peak of at most ``enough``
@@ -54,8 +55,11 @@ def pack(
     offsets: Ints = first.offsets * alignment
     rooms = dict.fromkeys((capacity // alignment, -(-capacity // alignment)))
     for room in rooms if len(size) <= _FEW else ():
-        fits = int((offsets + size).max(initial=0)) <= capacity
-        if found.interrupted or fits or not deadline.left():
+        if (
+            found.interrupted
+            or int((offsets + size).max(initial=0)) <= capacity
+            or not deadline.left()
+        ):
             break
         found = native.exact(room, first.offsets, nodes=effort.nodes, seconds=deadline.left())
         if found.status == "feasible":
@@ -68,7 +72,7 @@ def pack(
         return none
     # First fit places some 20 buffers in the time of a node.
     tries = 20 * effort.nodes // len(size) if deadline.left() else 0
-    fitting = _most_worth(native, worth, capacity // alignment, tries)
+    fitting = _most_worth(native, worth(), capacity // alignment, tries)
     return np.where(fitting < 0, -1, fitting * alignment)
 
 
@@ -97,30 +101,25 @@ def _most_worth(native: PackingProblem, worth: Ints, room: int, tries: int) -> I
     return offsets
 
 
-def saved_bytes(
-    stays: Stays, rows: Ints, placement: Placement, cores: Int32s, table: JobTable
-) -> Ints:
+def saved_bytes(stays: Stays, placement: Placement, cores: Int32s, table: JobTable) -> Ints:
     """Bytes that each stay in the fast memory spares the main memory's link, shape (stays,): what
-    its users move, less its fetch; ``rows`` are those of :meth:`Stays.of_operands`."""
-    fetched = column_of(stays.residences, "writer", np.int64) >= len(table.compute)
-    saved = np.where(fetched, -stays.sizes, 0)
+    its users move, less its fetch."""
+    writer = column_of(stays.residences, "writer", np.int64)
+    saved = np.where(writer >= len(table.compute), -stays.sizes, 0)
     only = np.flatnonzero(placement.used[1] & ~placement.used[0])
-    np.add.at(saved, rows[only], table.moved[only, cores[table.operand_job[only]]])
+    np.add.at(
+        saved, stays.of_operands(table)[only], table.moved[only, cores[table.operand_job[only]]]
+    )
     return saved
 
 
 def evict(
-    stays: Stays,
-    rows: Ints,
-    placement: Placement,
-    timeline: Timeline,
-    workload: Workload,
+    stays: Stays, placement: Placement, timeline: Timeline, workload: Workload, table: JobTable
 ) -> tuple[Placement, Timeline]:
     """Remove stays without an offset from a placement, and their fetches from the timeline.
 
-    Jobs that used an evicted stay use main memory instead; ``rows`` are those of
-    :meth:`Stays.of_operands`. Starts and ends of the other tasks are unchanged. O(operands + tasks
-    + users of all stays).
+    Jobs that used an evicted stay use main memory instead. Starts and ends of the other tasks are
+    unchanged. O(operands + tasks + users of all stays).
     """
     evicted, jobs = [*compress(stays.residences, stays.offsets < 0)], len(workload.jobs)
     gone, fetches = set(evicted), {stay.writer for stay in evicted if stay.writer >= jobs}
@@ -130,7 +129,7 @@ def evict(
     for stay in evicted:
         streams[stay.tensor] += stay.users
     used = placement.used.copy()
-    used[:, np.append(stays.offsets < 0, False)[rows]] = [[True], [False]]
+    used[:, np.append(stays.offsets < 0, False)[stays.of_operands(table)]] = [[True], [False]]
     residences = []
     for stay in placement.residences:
         if stay not in gone:
