@@ -278,6 +278,10 @@ class PackingProblem:
         """Offsets of each buffer of an order in turn at its lowest gap; -1 for those that would end
         past ``capacity``, and those that are left out. Pinned ones may overlap one another."""
 
+    def place_most_worth(self, offsets: Ints, worth: Ints, capacity: int, work: int) -> Ints:
+        """Move and exchange buffers, ``work`` neighbours looked at, so that those that would end
+        past ``capacity`` or have no offset, -1, are worth little; return the offsets."""
+
     def greedy(self, *, seconds: float = ..., enough: int = 0) -> Packed:
         """The best of a family of first-fit orders. Infeasible if pinned buffers overlap.
 

@@ -63,6 +63,27 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
     assert found.tolist() == naive_fit(start, end, size, order, capacity)
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)),
+        max_size=14,
+    ),
+    st.integers(1, 40),
+    st.integers(0, 300),
+)
+@fuzz(200)
+def test_exchanges_overlap_nothing_and_leave_out_no_more_worth(rows, capacity, work):
+    start, end, size = lived([row[:3] for row in rows])
+    worth = np.array([row[3] for row in rows], dtype=np.int64)
+    problem = packing_problem(lm.problem_of((start, end, size)))
+    first = problem.place_what_fits(np.arange(len(rows)), capacity)
+    kept = problem.place_most_worth(first, worth, capacity, work)
+    placed = kept >= 0
+    part = lm.problem_of((start[placed], end[placed], size[placed]))
+    assert lm.verify_buffers(part, kept[placed], capacity) == ()
+    assert worth[placed].sum() >= worth[first >= 0].sum()
+
+
 def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     """More than fit at once, so many that they are kept in a tree, at an alignment that all
     share."""
@@ -79,7 +100,7 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
 
 
 def test_what_is_left_out_is_worth_little():
-    """A tenth more at most, in the mean, than what every choice of ten must leave out whose load
+    """A hundredth more at most, in the mean, than what every choice of ten must leave out whose load
     exceeds half of theirs."""
     lost, least = 0, 0
     for seed in range(100):
@@ -94,7 +115,7 @@ def test_what_is_left_out_is_worth_little():
             if most_alive(start[kept], end[kept], size[kept]) <= room
         )
         least += min(int(worth[~kept].sum()) for kept in fitting)
-    assert least <= lost < 1.1 * least
+    assert least <= lost < 1.01 * least
 
 
 def test_without_time_only_the_first_order_is_tried():

@@ -10,7 +10,6 @@ from itertools import compress
 
 import numpy as np
 
-from loadmaster._native import PackingProblem
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Int32s, Ints, column_of
@@ -44,7 +43,8 @@ def pack(
     Buffers are alive over [start, end), at least for an instant, and take ``size`` bytes at a
     multiple of ``alignment``. First-fit orders are tried until one has a peak of at most ``enough``
     (by default the capacity), then, for at most 1,500 buffers, exact search. After ``seconds`` no
-    further order or search is begun. Time grows a little faster than n, memory with n.
+    further order or search is begun. What is left out is improved by simulated annealing: one of
+    these buffers takes the place of others. Time grows a little faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
     none, one = np.full(len(size), -1, dtype=np.int64), np.ones(len(size), dtype=np.int64)
@@ -70,35 +70,14 @@ def pack(
         return offsets
     if worth is None:
         return none
-    # First fit places some 20 buffers in the time of a node.
-    tries = 20 * effort.nodes // len(size) if deadline.left() else 0
-    fitting = _most_worth(native, worth(), capacity // alignment, tries)
-    return np.where(fitting < 0, -1, fitting * alignment)
-
-
-def _most_worth(native: PackingProblem, worth: Ints, room: int, tries: int) -> Ints:
-    """Place buffers of the greatest total worth within ``room``; -1 to those that are left out.
-
-    First fit places them in an order, at first that of their worth. The order is improved at most
-    ``tries`` times: the buffer of the most worth that is left out moves to half of its position,
-    unless that loses more. Each move of a buffer halves what it counts, and where it moves to, the
-    next time.
-    """
-    order = np.argsort(-worth, kind="stable")
-    offsets = native.place_what_fits(order, room)
-    moves = np.zeros_like(worth)
-    for _ in range(tries):
-        counts = np.where(offsets < 0, worth >> moves, 0)
-        buffer = int(np.argmax(counts))
-        if counts[buffer] <= 0:
-            break
-        moves[buffer] += 1
-        at = int(np.flatnonzero(order == buffer)[0])
-        other = np.insert(np.delete(order, at), at >> moves[buffer], buffer)
-        found = native.place_what_fits(other, room)
-        if worth[found < 0].sum() <= worth[offsets < 0].sum():
-            order, offsets = other, found
-    return offsets
+    value = np.maximum(worth(), 1)
+    room, by_worth = capacity // alignment, np.argsort(-value, kind="stable")
+    # The first start is the better one unless there are too many buffers to look at.
+    starts = first.offsets, native.place_what_fits(by_worth, room)
+    # A node of the exact search takes as long as to look at 200 neighbours, for both starts.
+    every = [native.place_most_worth(each, value, room, 100 * effort.nodes) for each in starts]
+    kept = max(every, key=lambda offsets: int(value[offsets >= 0].sum()))
+    return np.where(kept < 0, -1, kept * alignment)
 
 
 def saved_bytes(stays: Stays, placement: Placement, cores: Int32s, table: JobTable) -> Ints:

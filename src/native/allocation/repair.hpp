@@ -6,6 +6,7 @@
 #include "common/budget.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -22,6 +23,13 @@ bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std
 // finds out of it.
 bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &offset,
     std::int64_t ceiling, Random &random, std::int64_t &work, Budget &budget);
+
+// Places buffers below the ceiling so that the others are worth little in sum: at random one of
+// these takes the place at which what is in the way is worth least, and ejects that, mostly if it
+// is worth less. What is worth nothing is never placed. `work`: the number of neighbours to look
+// at.
+void place_most_worth(const Neighbours &neighbours, std::span<const std::int64_t> worth,
+    std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t work);
 
 // Places each buffer without an offset at its lowest gap, however high, the largest first; false if
 // budget or work is spent first.

@@ -2,6 +2,7 @@
 // out of bounds or overflows.
 #include "allocation/first_fit.hpp"
 #include "allocation/policy.hpp"
+#include "allocation/repair.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "bindings/allocation.hpp"
@@ -206,6 +207,20 @@ class PackingProblem {
         return placed(order, capacity, allocation::place_what_fits).offsets;
     }
 
+    nb::object place_most_worth(
+        const Ints &offsets, const Ints &worth, std::int64_t capacity, std::int64_t work) const {
+        require(offsets.size() == buffers().size.size() && worth.size() == offsets.size(),
+            "offsets, worth: must have an element per buffer");
+        std::vector<std::int64_t> found(view(offsets).begin(), view(offsets).end());
+        {
+            nb::gil_scoped_release release;
+            for (std::int64_t b : indices(buffers().count()))
+                if (found[b] > capacity - buffers().size[b]) found[b] = -1;
+            allocation::place_most_worth(Neighbours(buffers()), view(worth), found, capacity, work);
+        }
+        return to_numpy(std::move(found));
+    }
+
     Packed greedy(double seconds, std::int64_t enough) const {
         Budget budget = budget_of(-1, seconds);
         Greedy found;
@@ -364,6 +379,8 @@ void bind_allocation(nb::module_ &module) {
         .def("orders", &PackingProblem::orders)
         .def("place_in_order", &PackingProblem::place_in_order, "order"_a, "best_fit"_a = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a)
+        .def("place_most_worth", &PackingProblem::place_most_worth, "offsets"_a, "worth"_a,
+            "capacity"_a, "work"_a)
         .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kInfinite,
             "enough"_a = 0)
         .def("exact", &PackingProblem::exact, "capacity"_a, "start"_a = nb::none(), nb::kw_only(),
