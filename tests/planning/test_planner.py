@@ -103,6 +103,14 @@ def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job():
         lm.plan([residual_chain(2)], staged_machine(1000))
 
 
+@pytest.mark.parametrize("machine", [npu(), staged_machine(1000)], ids=["in place", "copying"])
+def test_a_network_without_work_is_refused_on_every_machine(machine):
+    build = GraphBuilder()
+    build.tensor("x", (4,), TensorKind.INPUT)
+    with pytest.raises(PlanError, match="nothing to plan: every operator is a view"):
+        lm.plan([build.graph("x")], machine)
+
+
 def test_a_private_buffer_too_small_for_any_tile_says_which():
     with pytest.raises(TargetError, match="private buffer"):
         lm.plan([residual_chain(2)], npu(buffer=16))

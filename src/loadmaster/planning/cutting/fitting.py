@@ -52,7 +52,7 @@ def fitted(
     CapacityError
         If no such cuts are found; names an operator that is too large in the smallest pieces tried.
     """
-    divides_sums = sums and any(form is not None and form.summed for form in network.forms)
+    divides_sums = sums and any(form and form.summed for form in network.forms)
     for in_parts in (False, True)[: 1 + divides_sums]:
         fitting = _Fitting(network, target, room, sums=in_parts)
         try:
@@ -85,20 +85,21 @@ class _Fitting:
     def require_room(self) -> None:
         """Raise CapacityError if the smallest piece of some operator does not fit, although its
         operands lie in parts just as small."""
-        largest = max(range(len(self._fused)), key=self._least)
-        if (least := self._least(largest)) > self._room:
-            raise self._refusal(largest, least)
+        needs = list(map(self._least, range(len(self._fused))))
+        if (least := max(needs, default=0)) > self._room:
+            raise self._refusal(needs.index(least), least)
 
     def _refusal(self, number: int, required: int) -> CapacityError:
         """Return the error for an operator that is too large."""
-        name = f"{self._graph.name}/{self._fused[number].main.name}"
-        return lack_of_room(name, required, self._target.near)
+        return lack_of_room(
+            f"{self._graph.name}/{self._fused[number].main.name}", required, self._target.near
+        )
 
     def cut_once(self) -> bool:
         """Cut every operator that does not fit once more; return whether all fit already.
 
         Raises CapacityError if an operator cannot be cut further or pieces are too many."""
-        changed: set[int] = set()
+        changed = set[int]()
         lacking: tuple[int, int] | tuple[()] = ()
         for number, demand in enumerate(self._demands()):
             if demand.bytes <= self._room:
