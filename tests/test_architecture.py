@@ -26,7 +26,7 @@ LIMITS = {
     "mapping": (19_217, 32, 37),
     "planning": (79_770, 51, 51),
     "report": (31_871, 27, 21),
-    "integrations": (97_535, 63, 89),
+    "integrations": (97_526, 63, 89),
     "cli": (15_084, 19, 6),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

@@ -173,6 +173,11 @@ RUN = {
             weight("r", 1, 8, 2),
         ],
     ),
+    "results that nobody needs and of which no shape is known": (
+        "n = NonZero(x); y = Relu(x)",
+        "float[4,8] x",
+        "y",
+    ),
     **{
         f"an operand whose elements {view} does not use": (
             f"s = Abs(r); v = {view}; y = Relu(v)",
@@ -278,6 +283,24 @@ def test_an_output_that_is_constant_is_stored_once_for_all_mini_batches(tmp_path
     found = run_plan(plan, [str(path)])
     assert found.violations == ()
     assert len(found.outputs) == 4
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ("h = Cast<to=10>(x); a = Abs(h); y = Cast<to=1>(a); z = Expand(y, s)", "z"),
+        ("h = Cast<to=10>(x); y = Cast<to=1>(h); z = Relu(y)", "z, y"),
+        ("h = Cast<to=10>(x); m = MatMul(h, w); y = Cast<to=1>(m); z = Relu(y)", "z"),
+    ],
+)
+def test_rounding_to_narrow_floats_that_a_precision_replaces_is_no_fault(tmp_path, nodes, outputs):
+    """ONNX Runtime leaves out two casts that nobody looks between; a plan stores what was cast as
+    it was."""
+    weights = [constant("w", np.eye(15), np.float16), *constants(s=[2, 9, 15])]
+    path = save(tmp_path, model(nodes, "float[9,15] x", outputs, weights))
+    plan = planned(path, precision="int8")
+    for seed in range(8):
+        assert run_plan(plan, [str(path)], precision="int8", seed=seed).violations == ()
 
 
 def test_a_normalisation_across_channels_in_pieces_of_them(tmp_path):

@@ -94,9 +94,7 @@ class SourceModel:
     @cached_property
     def makers(self) -> dict[str, VisitedNode]:
         """Nodes by the names of their results."""
-        return {
-            value.name: step for step in self.steps.values() for value in step.node.outputs if value
-        }
+        return {value.name: step for step in self.steps.values() for value in step.node.results}
 
     @cached_property
     def turns(self) -> dict[str, VisitedNode]:
@@ -126,8 +124,9 @@ class SourceModel:
         made = {name for node in graph.node for name in node.output} - {
             each.name for each in graph.output
         }
-        written = [name for each in self.network.operators for name in each.writes if name in made]
-        graph.output.extend(map(self._value_info, written))
+        # What nobody asks for is not rounded to a narrow type between two casts.
+        asked = [name for name in self.makers if name in made and not self.values[name].constant]
+        graph.output.extend(map(self._value_info, asked))
         # The planned sizes replace those of the file.
         del graph.value_info[:]
         for each in (*graph.input, *graph.output):
@@ -161,7 +160,9 @@ class SourceModel:
         """Run a node and return its results by name. Operands that are not ``given`` are absent."""
         # Some operators are only loaded with the shapes of their operands, which pieces change.
         key = (step.node.name, *((name, array.shape) for name, array in given.items()))
-        made = [value.name for value in step.node.outputs if value]
+        made = [value.name for value in step.node.results]
+        if not made:
+            return {}
         if key not in self._evaluators:
             self._evaluators[key] = self._evaluator(step.node, given, made)
         return dict(zip(made, self._evaluators[key](given), strict=True))
@@ -179,11 +180,14 @@ class SourceModel:
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
-            read = [self._value_info(name, array.shape) for name, array in given.items()]
-            graph = helper.make_graph([own], "node", read, list(map(self._value_info, made)))
-            whole = self.proto
+            graph = helper.make_graph(
+                [own],
+                "node",
+                [self._value_info(name, array.shape) for name, array in given.items()],
+                list(map(self._value_info, made)),
+            )
             model = helper.make_model(
-                graph, opset_imports=whole.opset_import, ir_version=whole.ir_version
+                graph, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version
             )
             return evaluator(model)
         except Exception as error:
@@ -219,8 +223,7 @@ def read_model(
     for tensor in proto.graph.initializer:
         value = walked.values[tensor.name]
         # A file may go on behind a weight whose length it does not tell.
-        length = str(storage_bytes(value.count, value.dtype))
-        tensor.external_data.add(key="length", value=length)
+        tensor.external_data.add(key="length", value=str(storage_bytes(value.count, value.dtype)))
         try:
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:

@@ -156,9 +156,13 @@ class _Executor:
         self._main = plan.target.main.name
         self._models = {model.network.name: model for model in models}
         self.layout = Layout(plan, self._models)
-        batches = [(batch.network, batch.number) for batch in plan.mini_batches]
-        self._inputs = {key: self._models[key[0]].inputs(generator) for key in batches}
-        self._due = {key: self._models[key[0]].whole(own) for key, own in self._inputs.items()}
+        self._inputs = {
+            (batch.network, batch.number): self._models[batch.network].inputs(generator)
+            for batch in plan.mini_batches
+        }
+        self._due = {
+            key: own | self._models[key[0]].whole(own) for key, own in self._inputs.items()
+        }
 
     def run(self, number: int, outputs: list[OutputCheck]) -> Iterator[str]:
         """Run all jobs and copies in order ``number``. Yields descriptions of the first job with
