@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
 from tests.support.efforts import SEPARATE, TEST, verified
-from tests.support.lowered import cuts_by, planner_of
+from tests.support.lowered import bounds_of, cuts_by, planner_of
 from tests.support.networks import npu, residual_chain
 from tests.support.nightly import by_night
 
 import loadmaster as lm
-from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.cutting.candidates import candidates
-from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.goal import goal_of
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
@@ -60,13 +57,7 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed):
         target = replace(target, cores=tuple(cores))
         batches = int(generator.integers(1, 3))
         objective = str(generator.choice(["throughput", "energy"]))
-        bounds = network_bounds(
-            [graph],
-            target,
-            batches,
-            lambda w, o=objective: goal_of(w, o, None, {}, {}),
-            energy_rates(target),
-        )
+        bounds = bounds_of([graph], target, batches, objective)
         for _ in range(5):
             cuts = [random_cuts(graph, generator)]
             work = lm.lower([graph], target, mini_batches=batches, cuts=cuts)
@@ -84,12 +75,10 @@ def test_the_bound_counts_no_rows_that_strides_never_reach():
     form = divisible(graph, fuse(graph)[0])
     work = lm.lower([graph], target, cuts=[Cuts([form.grid({2: 5})])])
     planner = planner_of(work, target, effort=TEST)
-    bounds = network_bounds(
-        [graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target)
-    )
-    assert planner.best().timeline.makespan >= bounds.makespan.picoseconds
+    bound = bounds_of([graph], target).makespan
+    assert planner.best().timeline.makespan >= bound.picoseconds
     weights, result = 8 * 8 * 9, 8 * 5 * 5
-    assert bounds.makespan.main_bytes <= 8 * 11 * 11 + weights + result
+    assert bound.main_bytes <= 8 * 11 * 11 + weights + result
 
 
 def test_pieces_on_several_cores_beat_whole_operators():

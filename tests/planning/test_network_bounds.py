@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.efforts import verified
-from tests.support.lowered import cuts_by, parts_of
+from tests.support.lowered import bounds_of, cuts_by, parts_of
 from tests.support.networks import npu
 from tests.support.nightly import by_night
 from tests.support.onnx_builder import absent, constant, constants, model
@@ -22,36 +22,17 @@ from tests.support.tiny_plans import (
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.planning.bounds import goal_bounds
-from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
-from loadmaster.planning.goal import goal_of
 from loadmaster.workloads.lowering.grid import least_shares
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 pytestmark = pytest.mark.slow
 
 
-def bounds_of(graph, target, mini_batches=1):
-    def goal(workload):
-        return goal_of(workload, "throughput", None, {}, {})
-
-    rates, workload = energy_rates(target), lm.lower([graph], target, mini_batches=mini_batches)
-    table = least_table(workload, target)
-    return network_bounds([graph], target, mini_batches, goal, rates) or goal_bounds(
-        workload, table, target, rates, goal(workload)
-    )
-
-
-def bound_of(graph, target, mini_batches=1):
-    return bounds_of(graph, target, mini_batches).makespan
-
-
 def bound_and_best(graph, target, every, mini_batches=1):
     """The bound, and the picoseconds of the best plan with some of these cuts, which keeps it;
     never where it is slower."""
-    bound = bound_of(graph, target, mini_batches)
+    bound = bounds_of([graph], target, mini_batches).makespan
     below = bound.picoseconds + 1
     best = min(
         best_makespan(graph, target, cuts, below=below, mini_batches=mini_batches) for cuts in every
@@ -82,7 +63,7 @@ def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_a
         cores = tuple(replace(core, buffer=buffer) for core in target.cores)
         target = replace(target, cores=cores)
         rates = energy_rates(target)
-        bounds, every = bounds_of(graph, target), list(every_cut(graph, 4))
+        bounds, every = bounds_of([graph], target), list(every_cut(graph, 4))
         least = min(least_energy(graph, target, cuts, rates) for cuts in every)
         assert least >= bounds.energy, target
         met += least <= 1.02 * bounds.energy
@@ -170,7 +151,8 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
 def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it():
     """The matrix products of VGG-19 have 124 MB of weights, 8 MiB of which can be there when the
     last convolution ends."""
-    bound = bound_of(lm.load("onnx:vgg19", precision="int8"), lm.target("edge-npu"))
+    networks = [lm.load("onnx:vgg19", precision="int8")]
+    bound = bounds_of(networks, lm.target("edge-npu")).makespan
     others = [value for name, value in bound.terms if name != bound.limit]
     assert bound.limit == "longest chain of operators, each shared by all cores"
     assert bound.picoseconds > 1.3 * max(others)
@@ -192,7 +174,7 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
     def picoseconds(last):
         product = [nodes.replace("(own)", f"({last})"), "y = MatMul(m, t)"]
         graph = lm.load(model(product, "int64[256] rows", "y", weights, opset=13))
-        return bound_of(graph, npu(2, 2**20)).picoseconds
+        return bounds_of([graph], npu(2, 2**20)).makespan.picoseconds
 
     assert picoseconds("table") <= picoseconds("own")
 

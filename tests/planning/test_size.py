@@ -10,6 +10,7 @@ from tests.planning.test_sweep import Here
 from tests.support.command_line import ran
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import verified
+from tests.support.lowered import bounds_of
 from tests.support.networks import GraphBuilder, npu, residual_chain
 from tests.support.tables import cases
 
@@ -18,8 +19,6 @@ from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.decisions import Bounds, MakespanBound
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep import size as size_module
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
@@ -30,22 +29,11 @@ from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sweep import size_answer, size_summary
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.graph import TensorKind
-from loadmaster.workloads.lowering.instantiate import lower
 
 pytestmark = pytest.mark.slow
 
 TARGET = lm.target("edge-npu")
 FEW = {"effort": "test"}
-
-
-def lower_bounds(graphs, target, mini_batches):
-    return proven_bounds(
-        graphs,
-        target,
-        mini_batches,
-        lambda jobs: goal_of(jobs, "throughput", None, {}, {}),
-        lambda: lower(graphs, target, mini_batches=mini_batches),
-    )
 
 
 def elementwise_chain():
@@ -55,20 +43,17 @@ def elementwise_chain():
     )
 
 
-def sized(text, limits, progress=None, **options):
-    return size(
-        [residual_chain(2)], TARGET, parse_axis(text), limits, progress=progress, **(FEW | options)
-    )
+def sized(text, limits, graphs=None, **options):
+    return size(graphs or [residual_chain(2)], TARGET, parse_axis(text), limits, **FEW, **options)
+
+
+def points(graphs, axis, **options):
+    return sweep(graphs, TARGET, [axis], executor=Here(), **FEW, **options).points
 
 
 def test_networks_may_be_given_one_by_one():
-    def networks():
-        yield residual_chain(2)
-
-    axis = parse_axis("bandwidth=1GB/s")
-    assert size(networks(), TARGET, axis, Limits(makespan=1.0), **FEW).networks == ("chain",)
-    (swept,) = sweep(networks(), TARGET, (axis,), executor=Here(), **FEW).networks
-    assert swept.name == "chain"
+    found = sized("bandwidth=1GB/s", Limits(makespan=1.0), graphs=iter([residual_chain(2)]))
+    assert found.networks == ("chain",)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +70,13 @@ def test_the_least_and_the_impossible_are_those_of_trying_all(text, share):
     """A limit between what the best and the worst machine take; every value is planned and bounded
     by itself."""
     graphs, axis = [residual_chain(2)], parse_axis(text)
-    all_ = sweep(graphs, TARGET, (axis,), executor=Here(), **FEW).points
-    spans = [point.makespan for point in all_]
+    spans = [point.makespan for point in points(graphs, axis)]
     limits = Limits(makespan=min(spans) + share * (max(spans) - min(spans)))
     found = sized(text, limits)
     impossible = [
         plain(value)
         for value in axis.values
-        if lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1).makespan.picoseconds
+        if bounds_of(graphs, machine(TARGET, [(axis.name, value)])).makespan.picoseconds
         > limits.makespan * 1e12
     ]
     enough = [
@@ -144,11 +128,11 @@ def test_what_nothing_can_reach_is_proven_and_nothing_is_planned():
 def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown():
     graphs = [convolutions(rows=16, channels=32, strides=(1, 1))]
     top = machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])])
-    least = lower_bounds(graphs, top, 1).makespan.picoseconds * 1e-12
+    least = bounds_of(graphs, top).makespan.picoseconds * 1e-12
     reached = verified(graphs, top).metrics.makespan.value
     assert least < reached
     limits = Limits(makespan=(least + reached) / 2)
-    found = size(graphs, TARGET, parse_axis("bandwidth=1GB/s:8GB/s"), limits, **FEW)
+    found = sized("bandwidth=1GB/s:8GB/s", limits, graphs)
     assert (found.status, found.least) == ("unknown", None)
     assert found.open[-1].value == 8e9
     assert "was found to suffice." in " ".join(size_answer(found))
@@ -220,7 +204,7 @@ def test_ctrl_c_gives_what_is_known():
             pressed.append(stage)
             signal.raise_signal(signal.SIGINT)
 
-    found = sized("bandwidth=100MB/s:16GB/s", Limits(makespan=1e-4), press)
+    found = sized("bandwidth=100MB/s:16GB/s", Limits(makespan=1e-4), progress=press)
     assert found.interrupted
     (kept,) = [trial for trial in found.trials if trial.point]
     assert pressed == [f"bandwidth {kept.value}: lowering"], "the plan that was under way is kept"
@@ -270,7 +254,7 @@ def test_what_has_no_size_is_refused(text, limits, error, word):
 def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
     target = lm.target(name)
     plan = verified([graph], target, mini_batches=2)
-    bounds = lower_bounds([graph], target, 2)
+    bounds = bounds_of([graph], target, 2)
     assert bounds.makespan.picoseconds / 1e12 == plan.metrics.makespan.lower_bound
     assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
 
@@ -303,15 +287,13 @@ def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower():
     axes = ((1, 2), (4_000, 24_000), (1e9, 8e9), (5e8, 1e9))
     least, most = zip(*axes, strict=True)
     smallest, largest = machine_of(*least), machine_of(*most)
-    alone = verified([graph], smallest).metrics.makespan.value
     for axis in range(len(axes)):
         larger = machine_of(*least[:axis], most[axis], *least[axis + 1 :])
-        plan = verified([graph], larger, smaller=smallest)
-        assert plan.metrics.makespan.value <= alone * (1 + 1e-9)
         smaller = machine_of(*most[:axis], least[axis], *most[axis + 1 :])
-        plan = verified([graph], largest, smaller=smaller)
-        span = verified([graph], smaller).metrics.makespan.value
-        assert plan.metrics.makespan.value <= span * (1 + 1e-9)
+        for one, other in ((smallest, larger), (smaller, largest)):
+            alone = verified([graph], one).metrics.makespan.value
+            plan = verified([graph], other, smaller=one)
+            assert plan.metrics.makespan.value <= alone * (1 + 1e-9)
 
 
 def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing():
@@ -348,11 +330,11 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
 
 def test_more_cores_of_a_kind_beside_another_are_never_slower():
     """The plan for fewer is taken over core by core: those of another kind move up."""
-    graphs, axes = [convolutions(rows=24, channels=16)], parse_axes(["cores.ws.count=1:3"])
-    found = sweep(graphs, TARGET, axes, executor=Here(), **FEW)
-    spans = [point.makespan for point in found.points]
+    graphs = [convolutions(rows=24, channels=16)]
+    found = points(graphs, parse_axis("cores.ws.count=1:3"))
+    spans = [point.makespan for point in found]
     assert spans == sorted(spans, reverse=True)
-    assert all(point.violations == () for point in found.points)
+    assert all(point.violations == () for point in found)
     three, one = (lm.target("edge-npu", f"cores.ws.count={count}") for count in (3, 1))
     verified(graphs, three, smaller=one)
 
@@ -386,21 +368,21 @@ def test_a_machine_that_is_not_smaller_is_refused(smaller, word):
 
 def test_machines_that_cannot_run_the_networks_have_no_plan_and_end_nothing():
     """Of 16 bytes a core's buffer has too few for the smallest tile."""
-    graphs, axes = [residual_chain(2)], parse_axes(["cores.ws.buffer=16B,64KiB"])
-    small, large = sweep(graphs, TARGET, axes, executor=Here(), **FEW).points
+    text = "cores.ws.buffer=16B,64KiB"
+    small, large = points([residual_chain(2)], parse_axis(text))
     assert (small.status, large.planned) == ("no plan", True)
     assert "enlarge the buffer" in small.reason
-    (trial, least) = size(graphs, TARGET, axes[0], Limits(makespan=1.0), **FEW).trials
+    (trial, least) = sized(text, Limits(makespan=1.0)).trials
     assert (trial.verdict, least.verdict) == (Verdict.NOT_FOUND, Verdict.SUFFICES)
 
 
 def test_deadlines_are_those_of_the_networks_of_a_point():
     graphs = [residual_chain(2), elementwise_chain()]
-    axes = parse_axes(["networks=chain,elementwise,chain+elementwise"])
-    points = sweep(graphs, TARGET, axes, executor=Here(), deadlines={"chain": 1e-9}, **FEW).points
-    assert [point.missed for point in points] == [1, 0, 1]
-    with pytest.raises(lm.PlanError, match="nobody"):
-        sweep(graphs, TARGET, axes, executor=Here(), deadlines={"nobody": 1.0}, **FEW)
+    (axis,) = parse_axes(["networks=chain,elementwise,chain+elementwise"])
+    found = points(graphs, axis, deadlines={"chain": 1e-9})
+    assert [point.missed for point in found] == [1, 0, 1]
+    with pytest.raises(PlanError, match="nobody"):
+        points(graphs, axis, deadlines={"nobody": 1.0})
 
 
 def test_ctrl_c_while_the_plan_is_written_loses_nothing(tmp_path, monkeypatch):

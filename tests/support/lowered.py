@@ -13,6 +13,7 @@ from loadmaster.planning.assemble import assemble
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.problem import PlanProblem
+from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
@@ -49,6 +50,17 @@ def planner_of(workload, target, objective="throughput", effort=SEPARATE):
     tilings = np.zeros(len(workload.jobs), dtype=np.int64)
     problem = PlanProblem(workload, table, target, goal, energy, tilings)
     return WorkloadPlanner(problem, 0, effort, NO_DEADLINE, no_progress, Interrupts())
+
+
+def bounds_of(graphs, target, mini_batches=1, objective="throughput"):
+    """What no plan of the networks is better than."""
+    return proven_bounds(
+        graphs,
+        target,
+        mini_batches,
+        lambda workload: goal_of(workload, objective, None, {}, {}),
+        lambda: lm.lower(graphs, target, mini_batches=mini_batches),
+    )
 
 
 def joint_problem(workload, target):
