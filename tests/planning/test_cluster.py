@@ -87,7 +87,7 @@ def test_the_command_uses_the_cluster(scheduler, tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("loadmaster.planning.sweep.workers._CONNECT_TIMEOUT", "1s")
+    monkeypatch.setattr("loadmaster.planning.sweep.workers._CONNECT_TIMEOUT", "100ms")
     with (
         pytest.raises(lm.PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"),
         dask_cluster("dask://127.0.0.1:9"),

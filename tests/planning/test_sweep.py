@@ -36,7 +36,7 @@ from loadmaster.report.page import render
 from loadmaster.report.sweep import points, sweep_page
 
 KIB, MIB, GB = 2**10, 2**20, 1e9
-AXES = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB"])
+AXES = "bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB"
 OPTIONS = {"mini_batches": 2, "effort": "test"}
 
 
@@ -114,10 +114,27 @@ def test_axes_that_make_no_sense_are_refused(texts, word):
         parse_axes(texts.split())
 
 
-def swept_here(text, target="edge-npu", blocks=1, **options):
-    """A sweep along one axis, in this process unless told otherwise."""
+def swept_here(*texts, target="edge-npu", blocks=1, **options):
+    """A sweep along axes, in this process unless told otherwise."""
     options = {"executor": Here()} | options
-    return sweep([residual_chain(blocks)], target, parse_axes([text]), **options)
+    return sweep([residual_chain(blocks)], target, parse_axes(texts), **options)
+
+
+def assert_same(point, plan):
+    """A point has the figures of a plan."""
+    figures, objective = plan.metrics, plan.objective
+    for cost, *values in (
+        (figures.makespan, point.makespan, point.lower_bound),
+        (figures.energy, point.energy, point.energy_bound),
+    ):
+        assert values == [cost.value, cost.lower_bound]
+    assert (point.throughput, point.gap) == (figures.throughput.value, objective.gap)
+    assert (point.status, point.missed) == (plan.status, plan.missed)
+    assert (point.traffic_bytes, point.area) == (
+        figures.traffic["dram"].value,
+        lm.area(plan.target),
+    )
+    assert point.violations == ()
 
 
 def at(scratchpad, bandwidth=None):
@@ -127,23 +144,19 @@ def at(scratchpad, bandwidth=None):
 
 @pytest.mark.slow
 def test_every_point_is_the_plan_for_its_machine():
-    graphs, target = [residual_chain(3)], lm.target("edge-npu")
-    found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
+    found = swept_here(*AXES, blocks=3, **OPTIONS)
     assert [tuple(p.at.values()) for p in found.points] == [
         (b, s) for b in (GB, 4 * GB) for s in (0, 8 * KIB, 64 * KIB)
     ]
     for point in found.points:
-        plan = lm.plan(graphs, at(point.scratchpad, point.bandwidth), **OPTIONS)
-        main, makespan = plan.target.main, plan.metrics.makespan
+        plan = lm.plan([residual_chain(3)], at(point.scratchpad, point.bandwidth), **OPTIONS)
+        main = plan.target.main
         rates = main.read_bandwidth, main.write_bandwidth, point.at["bandwidth"]
         assert {*rates} == {point.bandwidth}
-        assert (point.makespan, point.lower_bound) == (makespan.value, makespan.lower_bound)
-        assert (point.throughput, point.status) == (plan.metrics.throughput.value, plan.status)
-        assert point.traffic_bytes == plan.metrics.traffic["dram"].value
-        assert (point.violations, point.frames) == ((), 2)
-        assert point.frames_per_second == pytest.approx(2 / makespan.value)
+        assert_same(point, plan)
+        assert point.frames == 2
+        assert point.frames_per_second == pytest.approx(2 / point.makespan)
         assert 0 <= point.peak <= point.scratchpad == point.at["scratchpad"]
-        assert point.area == lm.area(plan.target)
 
 
 @pytest.mark.slow
@@ -157,8 +170,7 @@ def test_fields_of_cores_and_batches_and_networks_are_swept_too():
         target = lm.target("edge-npu", [f"cores.ws.count={point.at['cores.ws.count']}"])
         chosen = graphs[:1] if point.at["networks"] == "one" else graphs
         plan = lm.plan(chosen, target, mini_batches=point.at["mini_batches"], effort=SEPARATE)
-        assert point.makespan == plan.metrics.makespan.value
-        assert point.area == lm.area(target)
+        assert_same(point, plan)
     assert found.free == ("mini_batches", "networks")
     assert {len(front) for front in found.fronts().values()} <= {1, 2}
 
@@ -214,12 +226,7 @@ def test_points_have_energy_and_the_gap_of_what_was_asked_for():
     found = swept_here("scratchpad=8KiB,64KiB", blocks=2, **options)
     for point in found.points:
         plan = lm.plan([residual_chain(2)], at(point.scratchpad), **options)
-        energy, objective = plan.metrics.energy, plan.objective
-        assert (point.energy, point.energy_bound, point.gap) == (
-            energy.value,
-            energy.lower_bound,
-            objective.gap,
-        )
+        assert_same(point, plan)
         assert point.missed == 2
     assert "2 plans with mini-batches that miss their deadlines" in render(sweep_page(found))
 
@@ -235,11 +242,11 @@ def test_a_target_without_scratchpad_cannot_have_its_size_swept():
     machine = lm.target("edge-npu")
     target = replace(machine, memories=machine.memories[:1], copy=None)
     with pytest.raises(TargetError, match="no fast memory"):
-        swept_here("scratchpad=0,8KiB", target)
+        swept_here("scratchpad=0,8KiB", target=target)
 
 
 def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do():
-    found = swept_here("scratchpad=1KiB,1MiB", "gpu-pcie", blocks=2, effort=SEPARATE)
+    found = swept_here("scratchpad=1KiB,1MiB", target="gpu-pcie", blocks=2, effort=SEPARATE)
     assert [point.planned for point in found.points] == [False, True]
     assert "hbm" in found.points[0].reason
     assert found.fronts() == {(): (found.points[1],)}
@@ -250,19 +257,19 @@ def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do()
 
 @pytest.mark.slow
 def test_what_was_planned_once_is_not_planned_again(tmp_path):
-    def planned(channels=16, axes=AXES, **changed):
-        """A sweep with what others have left in the file, and how many plans it made."""
-        here, store = Here(), SweepStore(tmp_path / "sweep.sqlite")
-        options = {"executor": here, "store": store, **OPTIONS, **changed}
-        graphs = [residual_chain(2, channels=channels)]
-        return sweep(graphs, lm.target("edge-npu"), axes, **options), here.count
+    store = SweepStore(tmp_path / "sweep.sqlite")
 
-    (first, _), (second, count) = planned(), planned()
+    def planned(*texts, **changed):
+        """A sweep with what others have left in the file, and how many plans it made."""
+        here = Here()
+        options = OPTIONS | {"executor": here, "store": store} | changed
+        return swept_here(*texts, **options), here.count
+
+    (first, _), (second, count) = planned(*AXES), planned(*AXES)
     assert (count, second.reused, second.points) == (0, 6, first.points)
-    wider = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"])
-    assert planned(axes=wider)[1] == 2
-    for changed in ({"seed": 1}, {"mini_batches": 3}, {"channels": 8}):
-        assert planned(**changed)[1] >= 6
+    assert planned(AXES[0], f"{AXES[1]},128KiB")[1] == 2
+    for changed in ({"seed": 1}, {"mini_batches": 3}, {"blocks": 2}):
+        assert planned(*AXES, **changed)[1] >= 6
 
 
 @pytest.mark.slow
@@ -272,11 +279,10 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path):
     ids=["another axis", "another name"],
 )
 def test_a_machine_that_a_sweep_of_other_axes_stored_has_the_values_of_this_one(axes, tmp_path):
-    arguments = [residual_chain(2)], lm.target("edge-npu")
     store = SweepStore(tmp_path / "sweep.sqlite")
     options = {"mini_batches": 1, "effort": "test", "store": store}
-    sweep(*arguments, parse_axes(["scratchpad=0,8KiB"]), executor=Here(), **options)
-    found = sweep(*arguments, parse_axes(axes), executor=Here(), **options)
+    swept_here("scratchpad=0,8KiB", **options)
+    found = swept_here(*axes, **options)
     names = [axis.name for axis in found.axes]
     assert (found.reused, found.missing) == (2, 0)
     assert [list(point.at) for point in found.points] == [names] * len(found.points)
@@ -287,9 +293,7 @@ def test_a_machine_that_a_sweep_of_other_axes_stored_has_the_values_of_this_one(
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     """Ctrl-C arrives when two of six points are there."""
-    arguments = ([residual_chain(2)], lm.target("edge-npu"), AXES)
-    whole = sweep(*arguments, executor=Here(), **OPTIONS)
-
+    whole = swept_here(*AXES, **OPTIONS)
     store = SweepStore(tmp_path / "sweep.sqlite")
     kept = []
 
@@ -298,10 +302,10 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
         if len(kept) == 3:
             raise KeyboardInterrupt
 
-    first = sweep(*arguments, executor=Here(), store=store, progress=stop_after_two, **OPTIONS)
+    first = swept_here(*AXES, store=store, progress=stop_after_two, **OPTIONS)
     assert (len(first.points), first.missing) == (2, 4)
     rest = Here()
-    second = sweep(*arguments, executor=rest, store=store, **OPTIONS)
+    second = swept_here(*AXES, executor=rest, store=store, **OPTIONS)
     assert (rest.count, second.reused, second.missing) == (4, 2, 0)
     assert second.points == whole.points
 
@@ -318,28 +322,25 @@ class Anomalous(Here):
 
 def test_points_of_a_store_start_from_those_of_smaller_machines_too(tmp_path):
     """Stored one by one they have not, nor those of a sweep that was stopped in time."""
-    graphs, target, texts = [residual_chain(2)], lm.target("edge-npu"), ("8KiB", "16KiB", "32KiB")
     store = SweepStore(tmp_path / "sweep.sqlite")
-    for text in texts:
-        sweep(graphs, target, parse_axes([f"scratchpad={text}"]), executor=Anomalous(), store=store)
-    axes = parse_axes([f"scratchpad={','.join(texts)}"])
+    for size in ("8KiB", "16KiB", "32KiB"):
+        swept_here(f"scratchpad={size}", executor=Anomalous(), store=store)
     for count in (2, 0):
         again = Anomalous()
-        found = sweep(graphs, target, axes, executor=again, store=store)
+        found = swept_here("scratchpad=8KiB,16KiB,32KiB", executor=again, store=store)
         assert [each.makespan for each in found.points] == [1.0 + 8 * KIB] * 3
         assert (again.count, found.reused, found.missing) == (count, 3, 0)
 
 
 @pytest.mark.slow
 def test_processes_and_threads_give_the_same_points():
-    arguments = ([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]))
+    text = "scratchpad=8KiB,64KiB"
     with local_processes(2) as processes:
-        there = sweep(*arguments, executor=processes, **OPTIONS)
+        there = swept_here(text, executor=processes, **OPTIONS)
     with ThreadPoolExecutor(2) as threads:
-        graphs, target, axes = arguments
         # Networks and axes may be iterators.
-        found = sweep(iter(graphs), target, iter(axes), executor=threads, **OPTIONS)
-        assert found == there
+        given = iter([residual_chain(1)]), "edge-npu", iter(parse_axes([text]))
+        assert sweep(*given, executor=threads, **OPTIONS) == there
 
 
 def point(size, makespan, energy=1.0, **more):
@@ -357,15 +358,9 @@ def swept(points, sizes, precisions=("fp32",), **more):
 
 
 def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy():
-    points = (
-        point(1, 5.0),
-        point(2, 5.0),
-        point(3, 6.0, 0.5),
-        point(4, 2.0),
-        point(5, None),
-        point(6, 2.0, 1.5),
-    )
-    found = swept(points, (1, 2, 3, 4, 5, 6, 7))
+    figures = (1, 5.0), (2, 5.0), (3, 6.0, 0.5), (4, 2.0), (5, None), (6, 2.0, 1.5)
+    points = tuple(point(*each) for each in figures)
+    found = swept(points, range(1, 8))
     assert found.fronts() == {(): (points[0], points[2], points[3])}
     shown = found.as_json()["points"]
     assert [number for number, each in enumerate(shown) if each["pareto"]] == [0, 2, 3]
@@ -395,8 +390,8 @@ def test_the_smallest_machine_within_limits():
 
 
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart():
-    assert "2 points not planned" in render(sweep_page(swept((), (2**20, 2**20 + 1))))
     sizes = (2**20, 2**20 + 1)
+    assert "2 points not planned" in render(sweep_page(swept((), sizes)))
     page = render(sweep_page(swept(tuple(point(size, 5.0) for size in sizes), sizes)))
     assert "1048576 B" in page
     assert "1048577 B" in page
