@@ -11,7 +11,7 @@ from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST, verified
 from tests.support.fuzzing import FUZZ
 from tests.support.networks import GraphBuilder, staged_machine
-from tests.support.onnx_builder import graph_of, node
+from tests.support.onnx_builder import graph_of
 from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
@@ -32,7 +32,52 @@ _LAYERS = (
     layers.attention,
     layers.gathered,
 )
-_RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
+RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
+OPTIONS = {
+    "mini_batches": [1, 1, 2, 3],
+    "seed": range(5),
+    "effort": [SEPARATE, TEST, TEST],
+    "cut": ["auto", "auto", "none"],
+    "objective": ["throughput", "throughput", "latency", "energy", "edp"],
+}
+MAIN = {
+    "capacity": [2**24, 2**24, 2**24, 20_000, 100_000],
+    "alignment": [64, 64, 1, 16],
+    "energy": [None, 2e-11],
+    "burst": [64, 1],
+}
+FAST = {
+    "capacity": [64, 300, 1000, 4000, 20_000, 65_536, 2**20],
+    "alignment": [64, 1],
+    "energy": [None, 1e-12],
+}
+CORE = {"macs_per_cycle": RATES, "job_overhead": [0.0, 0.0, 1e-7]}
+ROOFLINE = CORE | {
+    "rows": [1],
+    "columns": [1],
+    "clock": [1e9, 1e11],
+    "lanes": [1, 16],
+    "buffer": [0, 0, 8192],
+}
+ARRAY = CORE | {
+    "rows": [4, 8, 32],
+    "columns": [4, 16, 64],
+    "clock": [1e8, 1e9],
+    "lanes": [4, 16],
+    "buffer": [1024, 4096, 16_384, 131_072],
+    "flexible": [False, False, False, False, True],
+    "noc_bandwidth": [None, None, 1e9, 3.3e10],
+    "noc_latency": [0.0, 0.0, 1e-8],
+    "weight_loading": [None, None, 1e9],
+    "accumulator": [4, 2],
+    "efficiency": [{}, {"Conv": 0.7}],
+    "energy": [{}, {"mac_int8": 1e-12, "buffer": 3e-13}],
+}
+
+
+def drawn(rng, choices):
+    """One of the choices for each name."""
+    return {name: rng.choice(values) for name, values in choices.items()}
 
 
 def problem(seed):
@@ -42,19 +87,9 @@ def problem(seed):
     target = (
         staged_machine(rng.choice([1500, 20_000, 10**6])) if rng.random() < 0.1 else _machine(rng)
     )
-    options = {
-        "mini_batches": rng.choice([1, 1, 2, 3]),
-        "seed": rng.randrange(5),
-        "effort": rng.choice([SEPARATE, TEST, TEST]),
-        "cut": rng.choice(["auto", "auto", "none"]),
-        "objective": rng.choice(["throughput", "throughput", "latency", "energy", "edp"]),
-        "deadlines": {
-            graph.name: rng.choice([1e-7, 1e-5, 1e-3]) for graph in graphs if rng.random() < 0.2
-        },
-        "periods": {
-            graph.name: rng.choice([1e-7, 1e-6, 1e-5]) for graph in graphs if rng.random() < 0.2
-        },
-    }
+    options = drawn(rng, OPTIONS)
+    for name, times in (("deadlines", [1e-7, 1e-5, 1e-3]), ("periods", [1e-7, 1e-6, 1e-5])):
+        options[name] = {graph.name: rng.choice(times) for graph in graphs if rng.random() < 0.2}
     return graphs, target, options
 
 
@@ -102,84 +137,27 @@ def _of_layers(rng, name):
 
 
 def _machine(rng):
-    speed = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11])
-    capacity = rng.choice([2**24, 2**24, 2**24, 20_000, 100_000])
-    alignment = rng.choice([64, 64, 1, 16])
-    main = Memory(
-        "dram",
-        capacity,
-        speed,
-        speed * rng.choice([1, 1, 0.3]),
-        True,
-        alignment,
-        rng.choice([None, 2e-11]),
-        rng.choice([64, 1]),
-    )
-    fast = copy = None
+    speed, copy = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11]), None
+    memories = [_memory(rng, "dram", speed, MAIN)]
     if rng.random() < 0.85:
         near = speed * rng.choice([0.5, 1.0, 4.0, 16.0])
-        room = rng.choice([64, 300, 1000, 4000, 20_000, 65_536, 2**20])
-        fast = Memory(
-            "sp",
-            room,
-            near,
-            near * rng.choice([1, 0.5]),
-            True,
-            rng.choice([64, 1]),
-            rng.choice([None, 1e-12]),
-        )
+        memories.append(_memory(rng, "sp", near, FAST))
         if rng.random() < 0.8:
             rate = rng.choice([speed, speed * 0.4, near])
             copy = CopyEngine((rate, rate), (rate, rate * rng.choice([1, 0.5])), rng.random() < 0.3)
-    cores = tuple(_core(rng, f"c{number}") for number in range(rng.randint(1, 4)))
-    return Target(
-        "random",
-        "for tests",
-        cores,
-        tuple(filter(None, (main, fast))),
-        copy,
-        rng.choice([0.0, 0.0, 0.01]),
-    )
+    cores = []
+    for number in range(rng.randint(1, 4)):
+        style = rng.choice(list(Style))
+        choices = ROOFLINE if style is Style.ROOFLINE else ARRAY
+        cores.append(Core(f"c{number}", style, **drawn(rng, choices)))
+    power = rng.choice([0.0, 0.0, 0.01])
+    return Target("random", "for tests", tuple(cores), tuple(memories), copy, power)
 
 
-def _core(rng, name):
-    style = rng.choice(list(Style))
-    rates = rng.choice(_RATES)
-    overhead = rng.choice([0.0, 0.0, 1e-7])
-    if style is Style.ROOFLINE:
-        buffer = rng.choice([0, 0, 8192])
-        return Core(
-            name,
-            style,
-            1,
-            1,
-            rng.choice([1e9, 1e11]),
-            rates,
-            rng.choice([1, 16]),
-            buffer,
-            job_overhead=overhead,
-        )
-    array = Core(
-        name,
-        style,
-        rng.choice([4, 8, 32]),
-        rng.choice([4, 16, 64]),
-        rng.choice([1e8, 1e9]),
-        rates,
-        rng.choice([4, 16]),
-    )
-    return replace(
-        array,
-        buffer=rng.choice([1024, 4096, 16_384, 131_072]),
-        flexible=rng.random() < 0.2,
-        noc_bandwidth=rng.choice([None, None, 1e9, 3.3e10]),
-        noc_latency=rng.choice([0.0, 0.0, 1e-8]),
-        job_overhead=overhead,
-        weight_loading=rng.choice([None, None, 1e9]),
-        accumulator=rng.choice([4, 2]),
-        efficiency=rng.choice([{}, {"Conv": 0.7}]),
-        energy=rng.choice([{}, {"mac_int8": 1e-12, "buffer": 3e-13}]),
-    )
+def _memory(rng, name, speed, choices):
+    """Writing takes as long as reading, or longer."""
+    rates = {"read_bandwidth": speed, "write_bandwidth": speed * rng.choice([1, 1, 0.4])}
+    return Memory(name, **rates, **drawn(rng, choices))
 
 
 @pytest.mark.slow
@@ -196,12 +174,8 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group):
         assert lm.verify_against(plan, graphs, target) == (), seed
         assert plan_from_text(plan_to_text(plan), "plan.json") == plan, seed
         figures = plan.metrics
-        costs = [
-            figures.makespan,
-            figures.energy,
-            *figures.traffic.values(),
-            *figures.latency.values(),
-        ]
+        several = (*figures.traffic.values(), *figures.latency.values())
+        costs = [figures.makespan, figures.energy, *several]
         assert all(cost.lower_bound <= cost.value for cost in costs), seed
         assert (plan.status == "optimal") == (
             plan.objective.value == plan.objective.lower_bound and not plan.missed
@@ -211,23 +185,15 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group):
 
 def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned():
     # The only row of the result lies in the padding above the only row of the operand.
-    attributes = {
-        "pads": [2, 0, 0, 0],
-        "strides": [3, 4],
-        "dilations": [3, 1],
-        "group": 4,
-        "kernel_shape": [1, 3],
-    }
-    conv = node("Conv", ["x", "w"], ["y"], **attributes)
-    graph = graph_of([conv, "z = Relu(y)"], "float[1,8,1,5] x", "z", "float[8,2,1,3] w")
-    target = lm.target("optane-server")
-    plan = verified([graph], target, effort=SEPARATE)
+    attributes = "pads=[2,0,0,0], strides=[3,4], dilations=[3,1], group=4, kernel_shape=[1,3]"
+    nodes = f"y = Conv<{attributes}>(x, w); z = Relu(y)"
+    graph = graph_of(nodes, "float[1,8,1,5] x", "z", "float[8,2,1,3] w")
+    plan = verified([graph], lm.target("optane-server"), effort=SEPARATE)
     assert any("x" in operand.tensor for job in plan.jobs for operand in job.reads)
 
 
 def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned():
-    odd = "odd = acme.Odd(y, w)"
+    nodes = "y = Conv<kernel_shape=[1, 1]>(x, k); odd = acme.Odd(y, w)"
     weights = "float[8,8,1,1] k, float[6] w"
-    graph = graph_of(["y = Conv<kernel_shape=[1, 1]>(x, k)", odd], "float[1,8,7,7] x", "y", weights)
-    target = lm.target("edge-npu")
-    verified([graph], target, effort=SEPARATE)
+    graph = graph_of(nodes, "float[1,8,7,7] x", "y", weights)
+    verified([graph], lm.target("edge-npu"), effort=SEPARATE)
