@@ -71,12 +71,8 @@ def test_a_mapping_of_pieces_is_no_worse_than_one_of_whole_jobs(bandwidth):
     found = lm.map_divided_jobs(jobs, bandwidth, samples=300)
     assert found.lower_bound <= found.value <= whole.value
     assert found.lower_bound <= whole.lower_bound * (1 + 1e-12)
-
-
-def test_few_long_jobs_gain_by_being_divided():
-    jobs = divided(4e12)
-    whole = lm.map_jobs(jobs.ways[0].analysis, 4e12, samples=300)
-    assert lm.map_divided_jobs(jobs, 4e12, samples=300).makespan < whole.lower_bound
+    if bandwidth == 4e12:
+        assert found.makespan < whole.lower_bound, "few long jobs gain by being divided"
 
 
 def test_a_job_list_stays_whole(tmp_path):

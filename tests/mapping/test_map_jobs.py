@@ -2,10 +2,10 @@
 mistakes."""
 
 import itertools
+import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -172,7 +172,7 @@ def test_more_jobs_than_anyone_means_are_refused():
 
 def test_no_strategy_is_worse_than_its_warm_start(tmp_path):
     table = jobs(60)
-    first = map_jobs(table, 1e9, samples=30_000)
+    first = map_jobs(table, 1e9, samples=10_000)
     first.save(tmp_path / "mapping.json")
     start = read_warm_start(tmp_path / "mapping.json")
     assert start.core == warm_start_of(first.rows()).core
@@ -220,43 +220,23 @@ def test_time_limits_and_interrupts_keep_the_best_so_far():
         assert sorted(np.bincount(mapping.group).tolist()) == [100, 100, 100]
 
 
-_INTERRUPTED = """
-import sys, numpy as np
-from loadmaster.cost.base import JobAnalysis
-from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
-from loadmaster.mapping.map_jobs import map_jobs
-generator = np.random.default_rng(0)
-shape = 60, 4
-latency, bandwidth = generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape)
-table = JobAnalysis(
-    tuple(map(str, range(60))), tuple("abcd"), latency, bandwidth, np.ones(60, dtype=np.int64)
-)
-told = []
-def progress(stage, share):
-    if not told:
-        told.append(print("searching", flush=True))
-name = sys.argv[1]
-options = {"samples": 10**12, "progress": progress}
-if name == "waiting":
-    found = map_dependent_jobs(table, 1e9, [()] * 60, **options)
-else:
-    found = map_jobs(table, 1e9, strategy=name, **options)
-print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
-"""
-
-
 @pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])
 def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
-    with subprocess.Popen(
-        [sys.executable, "-c", _INTERRUPTED, name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "searching\n"
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=600)
-    assert out == "True 60 True\n", error
+    """It comes while native code searches, which would go on for ever."""
+    pressed = Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+
+    def progress(stage, share):
+        if pressed.ident is None:
+            pressed.start()
+
+    table, options = jobs(60), {"samples": 10**12, "progress": progress}
+    if name == "waiting":
+        found = map_dependent_jobs(table, 1e9, [()] * 60, **options)
+    else:
+        found = map_jobs(table, 1e9, strategy=name, **options)
+    assert found.interrupted
+    assert found.lower_bound <= found.makespan
+    assert len(found.core) == 60
 
 
 @pytest.mark.parametrize(
@@ -338,7 +318,7 @@ def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits():
 def test_a_deadline_that_binds_nobody_costs_nothing():
     generator = np.random.default_rng(1)
     latency = generator.uniform(1e-6, 1e-3, (150, 4))
-    table = replace(table_of(latency), bandwidth=generator.uniform(0, 1e9, (150, 4)))
+    table = table_of(latency, generator.uniform(0, 1e9, (150, 4)))
     free = map_jobs(table, 1e9, effort=Effort.TEST)
     timed = map_dependent_jobs(table, 1e9, [()] * 150, due=[100.0] * 150, effort=Effort.TEST)
     # Times of jobs that wait are whole picoseconds.
