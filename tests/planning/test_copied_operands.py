@@ -45,7 +45,6 @@ def test_plans_hold_whatever_the_cores_and_the_room(cores, rows, room, batches, 
     machine = copying(cores, room)
     options = {"mini_batches": batches, "cut": cut, "objective": objective}
     plan = verified([convolutions(rows=rows)], machine, **options)
-    assert plan.objective.lower_bound <= plan.objective.value * (1 + 1e-9)
     assert all(
         operand.memory == "scratchpad" for job in plan.jobs for operand in (*job.reads, *job.writes)
     )

@@ -135,40 +135,38 @@ def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call, how):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize("stage", ["bounding", "assembling"])
-def test_an_interrupt_after_the_search_changes_nothing(stage):
-    def interrupt(now, share):
-        if now == stage:
+def interrupting(*stages):
+    def progress(stage, share):
+        if stage in stages:
             signal.raise_signal(signal.SIGINT)
 
+    return progress
+
+
+@pytest.mark.parametrize("stage", ["bounding", "assembling"])
+def test_an_interrupt_after_the_search_changes_nothing(stage):
     chain = [residual_chain(4)]
-    assert verified(chain, npu(), progress=interrupt) == verified(chain, npu())
+    assert verified(chain, npu(), progress=interrupting(stage)) == verified(chain, npu())
 
 
 def test_what_the_search_has_found_before_an_interrupt_is_kept():
     """It comes in the second round, when the first has found what is better than the separate
     plan."""
-    separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, effort=SEPARATE)
-    told = []
+    given, options = ([wide_inside()], npu(scratchpad=6000)), {"mini_batches": 4}
+    separate = verified(*given, effort=SEPARATE, **options)
 
     def interrupt(stage, share):
-        told.append(stage)
         if stage == "planning jointly" and share > 0.5:
             raise KeyboardInterrupt
 
-    plan = verified([wide_inside()], npu(scratchpad=6000), mini_batches=4, progress=interrupt)
-    assert "planning jointly" in told
+    plan = verified(*given, progress=interrupt, **options)
     assert plan.metrics.makespan.value < separate.metrics.makespan.value
     assert "stopped early" in str(plan.notes)
 
 
 def test_a_second_interrupt_gives_up():
-    def interrupt(stage, share):
-        if stage in ("lowering", "bounding"):
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        lm.plan([residual_chain(4)], npu(), progress=interrupt)
+        lm.plan([residual_chain(4)], npu(), progress=interrupting("lowering", "bounding"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -210,14 +208,12 @@ def test_what_only_the_joint_search_fits_into_main_memory_is_planned():
     """Mini-batches one after the other, with activations on chip, need less of it than the separate
     plan does."""
     graphs, options = [wide_inside()], {"mini_batches": 4}
-    peaks = [
-        lm.plan(graphs, with_main(2**24, 6000), effort=effort, **options)
-        .metrics.memory["dram"]
-        .peak
+    separate, joint = (
+        verified(graphs, npu(scratchpad=6000), effort=effort, **options).metrics.memory["dram"].peak
         for effort in (SEPARATE, TEST)
-    ]
-    between = (peaks[0] + peaks[1]) // 2
-    assert peaks[1] < between < peaks[0]
+    )
+    between = (separate + joint) // 2
+    assert joint < between < separate
     with pytest.raises(CapacityError, match="cannot hold any plan that was found"):
         lm.plan(graphs, with_main(between, 6000), effort=SEPARATE, **options)
     plan = verified(graphs, with_main(between, 6000), **options)
@@ -228,7 +224,7 @@ def test_the_search_gives_up_speed_for_a_plan_that_fits():
     """Down to what every plan takes, the capacity of main memory is kept to by the search
     itself."""
     graphs = [wide_inside()]
-    fastest = verified(graphs, with_main(2**24, 10_000), mini_batches=6)
+    fastest = verified(graphs, npu(scratchpad=10_000), mini_batches=6)
     least = bytes_of_inputs(graphs)
     tight = verified(graphs, with_main(least, 10_000), mini_batches=6)
     assert tight.metrics.memory["dram"].peak == least < fastest.metrics.memory["dram"].peak
@@ -256,13 +252,12 @@ def test_a_time_limit_that_does_not_strike_changes_nothing():
 
 def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same():
     slow = lm.target("edge-npu", "dram.bandwidth=1GB/s")
-    plans = [
-        lm.plan([residual_chain(10)], slow, mini_batches=4, time_limit=limit)
+    late, calm = (
+        verified([residual_chain(10)], slow, mini_batches=4, time_limit=limit)
         for limit in (0.0, None)
-    ]
-    assert all(lm.verify(plan) == () for plan in plans)
-    late, calm = (plan.metrics.traffic["dram"].value for plan in plans)
-    assert calm <= late < 2 * calm
+    )
+    least = calm.metrics.traffic["dram"].value
+    assert least <= late.metrics.traffic["dram"].value < 2 * least
 
 
 @pytest.mark.parametrize("asked", [0, 1, 3, 6, 12])

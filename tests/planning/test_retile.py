@@ -33,7 +33,6 @@ def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_pat
     assert after.metrics.makespan.value < before.metrics.makespan.value
     assert {job.tiling for job in before.jobs} == {"all streamed"}
     assert len({job.tiling for job in after.jobs}) > 1
-    assert after.metrics.makespan.lower_bound <= after.metrics.makespan.value
     assert lm.Plan.load(after.save(tmp_path / "plan.json")) == after
     values = [step.value for step in after.search]
     assert values == sorted(values, reverse=True)
