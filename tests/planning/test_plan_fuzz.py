@@ -10,7 +10,7 @@ from tests.support import random_networks as layers
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import SEPARATE, TEST, verified
 from tests.support.fuzzing import FUZZ
-from tests.support.networks import GraphBuilder, staged_machine
+from tests.support.networks import GraphBuilder, npu, staged_machine
 from tests.support.onnx_builder import graph_of
 from tests.support.tiny_plans import tiny_network
 
@@ -173,22 +173,29 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group):
         planned += 1
         assert lm.verify_against(plan, graphs, target) == (), seed
         assert plan_from_text(plan_to_text(plan), "plan.json") == plan, seed
-        figures = plan.metrics
-        several = (*figures.traffic.values(), *figures.latency.values())
-        costs = [figures.makespan, figures.energy, *several]
-        assert all(cost.lower_bound <= cost.value for cost in costs), seed
         assert (plan.status == "optimal") == (
             plan.objective.value == plan.objective.lower_bound and not plan.missed
         ), seed
     assert planned
 
 
-def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned():
-    # The only row of the result lies in the padding above the only row of the operand.
-    attributes = "pads=[2,0,0,0], strides=[3,4], dilations=[3,1], group=4, kernel_shape=[1,3]"
-    nodes = f"y = Conv<{attributes}>(x, w); z = Relu(y)"
-    graph = graph_of(nodes, "float[1,8,1,5] x", "z", "float[8,2,1,3] w")
-    plan = verified([graph], lm.target("optane-server"), effort=SEPARATE)
+@pytest.mark.parametrize(
+    ("attributes", "image", "weight"),
+    [
+        # The only row of the result lies in the padding above the only row of the operand.
+        (
+            "pads=[2,0,0,0], strides=[3,4], dilations=[3,1], group=4, kernel_shape=[1,3]",
+            "float[1,8,1,5] x",
+            "float[8,2,1,3] w",
+        ),
+        # Both columns of the result lie in the padding beside the only column of the operand.
+        ("pads=[0,1,0,1], strides=[1,2]", "float[1,8,64,1] x", "float[8,8,1,1] w"),
+    ],
+    ids=["whole", "pieces"],
+)
+def test_a_convolution_that_sees_padding_alone_is_planned(attributes, image, weight):
+    graph = graph_of(f"y = Conv<{attributes}>(x, w); z = Relu(y)", image, "z", weight)
+    plan = verified([graph], npu(2, 2000))
     assert any("x" in operand.tensor for job in plan.jobs for operand in job.reads)
 
 

@@ -61,6 +61,17 @@ class Window:
         begin = np.minimum(np.maximum(begin, 0), extent)
         return begin, np.maximum(begin, np.minimum(end, extent))
 
+    def elements_read(self, shape: Sequence[int], extent: int) -> int:
+        """Of an operand's dimension of ``extent``, the elements that some single element of the
+        result needs, at least; where strides step over some, padding is taken to have as many of
+        them as the operand has."""
+        first, last = self.of(whole(shape), extent)
+        count = int(last - first)
+        between = self.numerator + self.low - self.high - self.denominator
+        if between > 0:
+            count -= -(-between // self.denominator) * (shape[self.axis] - 1)
+        return max(0, count)
+
     def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
         """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
         result's dimension of ``length``."""

@@ -387,20 +387,9 @@ def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
                 shape = graph.tensors[op.writes[0].tensor].shape
                 seen = graph.seen(access).shape
                 for window, extent in zip(access.windows, seen, strict=bool(access.windows)):
-                    share *= _elements_read(window, shape, extent) / max(1, extent)
+                    share *= window.elements_read(shape, extent) / max(1, extent)
             shares[storage] = max(shares.get(storage, 0.0), share)
     return shares
-
-
-def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
-    """Of an operand's dimension, the elements that some single element of the result needs; where
-    strides step over some, costs take padding to have as many of them as the operand has."""
-    first, last = window.of(whole(shape), extent)
-    reach = window.high - window.low + window.denominator
-    if window.numerator <= reach:
-        return int(last - first)
-    missed = (window.numerator - reach + window.denominator - 1) // window.denominator
-    return max(0, int(last - first) - missed * (shape[window.axis] - 1))
 
 
 def piece_of(

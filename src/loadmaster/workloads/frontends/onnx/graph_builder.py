@@ -34,7 +34,7 @@ from loadmaster.workloads.frontends.onnx.shapes import (
 )
 from loadmaster.workloads.frontends.onnx.walk import VisitedNode, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
-from loadmaster.workloads.window import ALL, Windows, operand_box, volume, whole
+from loadmaster.workloads.window import ALL, Windows
 
 _STANDARD = "ai.onnx"
 """Another name of the domain of standard operators, which has none."""
@@ -178,7 +178,6 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
     planning = rule_of(node.domain, node.kind).planning
     touched, operands = work.touched or {}, (*node.inputs, *step.outer)
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
-    result = next(iter(node.results), None)
     for index, value, own in _operands(step, found):
         # A constant that is an axis, a size or a known number, and no weight.
         known = index in planning or value.count <= int(value.data is not None)
@@ -190,16 +189,12 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
         if size:
             # An operand that is one number where there may be one for each channel is needed as a
             # whole.
-            fits = len(own) == len(value.shape)
-            if fits and result is not None:
-                # Nothing is needed of what is all padding.
-                fits = volume(operand_box(own, whole(result.shape), value.shape)) > 0
-            windows, turned = own if fits else (), False
+            windows, turned = own if len(own) == len(value.shape) else (), False
             if value.order is not None and windows:
                 # Those of a view are of its owner's dimensions; none if the order is not known.
                 order = value.order
                 windows = tuple(windows[order.index(axis)] for axis in range(len(order)))
-                turned = bool(windows) and list(order) != sorted(order)
+                turned = list(order) != sorted(order)
             yield Access(value.name, size, windows, of_storage=turned)
 
 

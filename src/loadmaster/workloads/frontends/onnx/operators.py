@@ -61,7 +61,18 @@ def division_of(node: Node, op_class: OpClass) -> Division:
         or has_channels_last(node)
     ):
         return WHOLE
-    return found(node)
+    made = found(node)
+    # What is all padding, or what strides step over, is needed as a whole: else no piece reads it.
+    operands = {
+        index: windows
+        for index, windows in made.operands.items()
+        if (value := node.optional(index))
+        and all(
+            window.elements_read(first.shape, extent)
+            for window, extent in zip(windows, value.shape, strict=False)
+        )
+    }
+    return replace(made, operands=operands)
 
 
 def is_view(node: Node) -> bool:
