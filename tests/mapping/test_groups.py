@@ -17,7 +17,7 @@ from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.bounds.job_kinds import JobKinds
-from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
+from loadmaster.mapping.group import Group, genome_of, queues_of
 from loadmaster.mapping.strategies.paced import paced
 from loadmaster.mapping.timeline import exact_makespan, timeline
 
@@ -126,15 +126,11 @@ def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group, seed):
     )
     queues = group.decode(core, priority)
     for i in range(3):
-        where, place = core_and_position(queues[i : i + 1], group.cores)
-        assert (where == core[i]).all()
-        for here in range(group.cores):
-            mine = sorted(np.flatnonzero(where == here).tolist(), key=lambda job: place[job])
-            assert mine == sorted(mine, key=lambda job: (priority[i, job], job))
-        assert (
-            group.decode(*(gene[None, :] for gene in genome_of(queues[i : i + 1], group.cores)))
-            == queues[i]
-        ).all()
+        order = np.lexsort((np.arange(group.jobs), priority[i]))
+        row = queues[i : i + 1]
+        assert (row == queues_of(core[i], order, group.cores)).all()
+        genes = genome_of(row, group.cores)
+        assert (group.decode(*(gene[None, :] for gene in genes)) == row).all()
     assert (group.native.scores(core, priority) == group.makespans(queues)).all()
 
 

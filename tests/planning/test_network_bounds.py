@@ -78,7 +78,7 @@ def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(monkeypatch
     tried."""
     monkeypatch.setattr("loadmaster.planning.cutting.network_bounds.divides_sums", lambda _: True)
     generator, met, near = np.random.default_rng(100), 0, 0
-    for _ in range(80):
+    for _ in range(40):
         graph = tiny_network(generator, int(generator.integers(1, 4)))
         target, every = tiny_machine(generator), list(every_cut(graph, 4, sums=True))
         bound, best = bound_and_best(graph, target, every)
@@ -118,7 +118,7 @@ def random_cuts(graph, generator, *, sums):
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
 def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
     generator, said = np.random.default_rng(0), Counter()
-    for _ in range(60):
+    for _ in range(40):
         graph = tiny_network(generator, 4)
         network = DivisibleNetwork.of(graph, npu(2, 10**6), sums=sums)
         precedence = Precedence.of(network)
