@@ -102,8 +102,8 @@ def smallest_fast(
             break
     else:
         raise PlacementError(
-            f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times"
-            " as long as everything fast"
+            f"{sequence.name}: found no placement within {high} bytes that takes at most"
+            f" {max_slowdown} times as long as everything fast: allow more, or another strategy"
         )
     low, too_small = -1, None
     step = max(1, int(peak * _RESOLUTION))
