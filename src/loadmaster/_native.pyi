@@ -274,13 +274,14 @@ class PackingProblem:
         """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever
         the order."""
 
-    def place_what_fits(self, order: Ints, capacity: int) -> Ints:
+    def place_what_fits(
+        self, order: Ints, capacity: int, worth: Floats | None = None, work: int = 0
+    ) -> Ints:
         """Offsets of each buffer of an order in turn at its lowest gap; -1 for those that would end
-        past ``capacity``, and those that are left out. Pinned ones may overlap one another."""
+        past ``capacity``, and those that are left out. Pinned ones may overlap one another.
 
-    def place_most_worth(self, offsets: Ints, worth: Ints, capacity: int, work: int) -> Ints:
-        """Move and exchange buffers, ``work`` neighbours looked at, so that those that would end
-        past ``capacity`` or have no offset, -1, are worth little; return the offsets."""
+        With a ``worth`` of every buffer those that are left out are exchanged, while ``work``
+        neighbours are looked at, for others that are worth less in sum."""
 
     def greedy(self, *, seconds: float = ..., enough: int = 0) -> Packed:
         """The best of a family of first-fit orders. Infeasible if pinned buffers overlap.

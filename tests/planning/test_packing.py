@@ -74,10 +74,10 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
 @fuzz(200)
 def test_exchanges_overlap_nothing_and_leave_out_no_more_worth(rows, capacity, work):
     start, end, size = lived([row[:3] for row in rows])
-    worth = np.array([row[3] for row in rows], dtype=np.int64)
-    problem = packing_problem(lm.problem_of((start, end, size)))
-    first = problem.place_what_fits(np.arange(len(rows)), capacity)
-    kept = problem.place_most_worth(first, worth, capacity, work)
+    worth = np.array([row[3] for row in rows], dtype=np.float64)
+    problem, order = packing_problem(lm.problem_of((start, end, size))), np.arange(len(rows))
+    first = problem.place_what_fits(order, capacity)
+    kept = problem.place_what_fits(order, capacity, worth, work)
     placed = kept >= 0
     part = lm.problem_of((start[placed], end[placed], size[placed]))
     assert lm.verify_buffers(part, kept[placed], capacity) == ()

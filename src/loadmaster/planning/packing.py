@@ -70,13 +70,14 @@ def pack(
         return offsets
     if worth is None:
         return none
-    value = np.maximum(worth(), 1)
-    room, by_worth = capacity // alignment, np.argsort(-value, kind="stable")
-    # The first start is the better one unless there are too many buffers to look at.
-    starts = first.offsets, native.place_what_fits(by_worth, room)
-    # A node of the exact search takes as long as to look at 200 neighbours, for both starts.
-    every = [native.place_most_worth(each, value, room, 100 * effort.nodes) for each in starts]
-    kept = max(every, key=lambda offsets: int(value[offsets >= 0].sum()))
+    value = np.maximum(worth(), 1).astype(np.float64)
+    # The first order is the better one unless there are too many buffers to look at.
+    orders = np.argsort(first.offsets), np.argsort(-value)
+    room = capacity // alignment
+    # A node of the exact search takes as long as to look at 200 neighbours, for both orders.
+    work = 100 * effort.nodes
+    every = [native.place_what_fits(order, room, value, work) for order in orders]
+    kept = max(every, key=lambda offsets: float(value[offsets >= 0].sum()))
     return np.where(kept < 0, -1, kept * alignment)
 
 

@@ -64,17 +64,17 @@ class Repair {
         }
         return true;
     }
-    void place_most_worth(
-        std::span<const std::int64_t> worth, std::int64_t ceiling, std::int64_t work) {
-        weight_.assign(worth.begin(), worth.end());
+    void place_most_worth(std::span<const double> worth, std::int64_t ceiling, std::int64_t work) {
+        for (std::size_t b : indices(weight_.size()))
+            if (std::isfinite(weight_[b])) weight_[b] = worth[b];
         std::vector<std::int32_t> out = left_out(offset_);
-        std::int64_t lost = 0;
+        double lost = 0;
         for (std::int32_t b : out) lost += worth[b];
         std::vector<std::int64_t> best = offset_;
         Random random(0);
         const auto noise = [&] { return 1 + kNoise * random.uniform(); };
         const auto all = static_cast<double>(work);
-        for (std::int64_t least = lost; !out.empty();) {
+        for (double least = lost; !out.empty();) {
             std::swap(out[random.index(out.size())], out.back());
             const std::int32_t b = out.back();
             if (!look_around(b, work)) break;
@@ -197,7 +197,7 @@ bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &o
     return Repair(neighbours, offset).run_at_random(ceiling, random, work, budget);
 }
 
-void place_most_worth(const Neighbours &neighbours, std::span<const std::int64_t> worth,
+void place_most_worth(const Neighbours &neighbours, std::span<const double> worth,
     std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t work) {
     Repair(neighbours, offset).place_most_worth(worth, ceiling, work);
 }

@@ -28,7 +28,7 @@ bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &o
 // these takes the place at which what is in the way is worth least, and ejects that, mostly if it
 // is worth less. What is worth nothing is never placed. `work`: the number of neighbours to look
 // at.
-void place_most_worth(const Neighbours &neighbours, std::span<const std::int64_t> worth,
+void place_most_worth(const Neighbours &neighbours, std::span<const double> worth,
     std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t work);
 
 // Places each buffer without an offset at its lowest gap, however high, the largest first; false if

@@ -196,29 +196,30 @@ class PackingProblem {
     Packed place_in_order(const Ints &order, bool best_fit) const {
         require(order.size() == buffers().size.size(), "order: must name every buffer once");
         return placed(order, kUnlimited,
-            [&](const Buffers &buffers, std::span<const std::int64_t> mine, std::int64_t most) {
-                Greedy greedy = allocation::place_in_order(buffers, mine, best_fit, most);
+            [&](const Reduced &reduced, std::span<const std::int64_t> mine, std::int64_t most) {
+                Greedy greedy = allocation::place_in_order(reduced.buffers(), mine, best_fit, most);
                 require(greedy.packed, "pin: pinned buffers overlap");
                 return std::move(greedy.offset);
             });
     }
 
-    nb::object place_what_fits(const Ints &order, std::int64_t capacity) const {
-        return placed(order, capacity, allocation::place_what_fits).offsets;
-    }
-
-    nb::object place_most_worth(
-        const Ints &offsets, const Ints &worth, std::int64_t capacity, std::int64_t work) const {
-        require(offsets.size() == buffers().size.size() && worth.size() == offsets.size(),
-            "offsets, worth: must have an element per buffer");
-        std::vector<std::int64_t> found(view(offsets).begin(), view(offsets).end());
-        {
-            nb::gil_scoped_release release;
-            for (std::int64_t b : indices(buffers().count()))
-                if (found[b] > capacity - buffers().size[b]) found[b] = -1;
-            allocation::place_most_worth(Neighbours(buffers()), view(worth), found, capacity, work);
-        }
-        return to_numpy(std::move(found));
+    nb::object place_what_fits(const Ints &order, std::int64_t capacity,
+        const std::optional<Reals> &worth, std::int64_t work) const {
+        require(!worth || worth->size() == buffers().size.size(),
+            "worth: must have an element per buffer");
+        return placed(order, capacity,
+            [&](const Reduced &reduced, std::span<const std::int64_t> mine, std::int64_t most) {
+                const Buffers &buffers = reduced.buffers();
+                std::vector<std::int64_t> offset = allocation::place_what_fits(buffers, mine, most);
+                // Without a clock there are no lifetimes by which to find neighbours.
+                if (!worth || !buffers.near_first.empty()) return offset;
+                std::vector<double> own(offset.size()); // ranges do not move
+                for (std::int64_t b : indices(reduced.own))
+                    own[b] = view(*worth)[reduced.merged(b)];
+                place_most_worth(Neighbours(buffers), own, offset, most, work);
+                return offset;
+            })
+            .offsets;
     }
 
     Packed greedy(double seconds, std::int64_t enough) const {
@@ -321,7 +322,7 @@ class PackingProblem {
                 if (at[b] >= 0) mine.push_back(at[b]);
             for (std::int64_t b = reduced.own; b < reduced.buffers().count(); ++b)
                 mine.push_back(b);
-            offset = place(reduced.buffers(), std::span<const std::int64_t>(mine), capacity);
+            offset = place(reduced, std::span<const std::int64_t>(mine), capacity);
             peak = reduced.peak(offset);
             offset = reduced.offsets(merged, offset);
         }
@@ -378,9 +379,8 @@ void bind_allocation(nb::module_ &module) {
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)
         .def("place_in_order", &PackingProblem::place_in_order, "order"_a, "best_fit"_a = false)
-        .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a)
-        .def("place_most_worth", &PackingProblem::place_most_worth, "offsets"_a, "worth"_a,
-            "capacity"_a, "work"_a)
+        .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a,
+            "worth"_a = nb::none(), "work"_a = 0)
         .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kInfinite,
             "enough"_a = 0)
         .def("exact", &PackingProblem::exact, "capacity"_a, "start"_a = nb::none(), nb::kw_only(),

@@ -1,34 +1,38 @@
 """Spills buffers from overfull memories: a greedy choice by the cost saved per byte and instant,
-then filling of gaps."""
+then exchanges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, cheapest_first, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _CLOSE = 5_000
-"""Most buffers for which packings are searched, instead of only filling gaps."""
+"""Most buffers for which packings are searched, beside first fit and exchanges."""
 
 Pack = Callable[[int, Ints], Ints | None]
 """A function that packs some buffers in a memory within its capacity, or returns None."""
 
 
 def spill(
-    problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, start: Ints, pack: Pack
+    problem: Problem,
+    banks: tuple[Bank, ...],
+    relaxation: Relaxation,
+    start: Ints,
+    pack: Pack,
+    work: int,
 ) -> tuple[Ints, Ints] | None:
     """Turn an assignment that may be overfull into memory and offset of every buffer; None if some
     buffer finds no place.
 
     A buffer that does not fit moves to its next cheapest memory; buffers with no memory left are
-    placed first.
+    placed first. ``work`` is spent on exchanges in each of a few packings of a memory.
     """
     left = [
         list(dict.fromkeys([first, *mine]))
@@ -43,7 +47,7 @@ def spill(
         members = np.flatnonzero(chosen == bank)
         part, capacity = in_bank(problem, members, banks[bank]), banks[bank].capacity or 0
         saved = _cost_saved(relaxation.cost, left, members)
-        found = _keep(part, capacity, bank, relaxation, members, saved, pack)
+        found = _keep(part, capacity, bank, relaxation, members, saved, pack, work)
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
             left[buffer].pop(0)
@@ -94,6 +98,7 @@ def _keep(
     members: Ints,
     saved: Floats,
     pack: Pack,
+    work: int,
 ) -> Ints:
     """Offsets of the buffers that stay; `FREE` for the others. Those that save most per byte and
     relevant instant are placed first."""
@@ -101,25 +106,17 @@ def _keep(
     must = pinned | np.isinf(saved)
     gain = np.where(must, np.inf, saved / _area(relaxation)[members])
     order = np.lexsort((members, -gain, ~pinned))
-    nothing = np.where(pinned, part.pin, FREE)
     stay = _by_load(relaxation, bank, members, order) | pinned
-    family = packing_problem(part).orders()
-    candidates = []
+    worth = np.where(must, 1.0 + saved[~must].sum(), saved)
+    native = packing_problem(part)
+    orders = [each[stay[each]] for each in native.orders()[: None if len(members) <= _CLOSE else 3]]
+    packed = np.where(pinned, part.pin, FREE)
     if len(members) <= _CLOSE:
-        packed = nothing.copy()
         _pack_most(bank, members, packed, order[stay[order]], int(pinned.sum()), pack)
-        candidates = [packed]
-    else:
-        family = family[:3]
-    candidates += [_fill(part, nothing, first[stay[first]], capacity) for first in family]
-    filled = [_fill(part, offsets, order, capacity) for offsets in candidates]
-    return max(
-        filled,
-        key=lambda offsets: (
-            int((offsets[must] != FREE).sum()),
-            float(saved[~must & (offsets != FREE)].sum()),
-        ),
-    )
+        # In the order of their addresses first fit places all of them again, then others.
+        orders.append(np.lexsort((-gain, np.where(packed == FREE, capacity, packed))))
+    found = [native.place_what_fits(each, capacity, worth, work) for each in orders]
+    return max([packed, *found], key=lambda offsets: float(worth[offsets != FREE].sum()))
 
 
 def _pack_most(
@@ -158,10 +155,3 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
             for span, more in spans:
                 load[span] += more
     return stay
-
-
-def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
-    """Place buffers of ``order`` without an offset in gaps below the capacity, without moving
-    others; in-place pairs overlap where possible."""
-    pinned = replace(part, pin=offsets, in_place=NO_IN_PLACE)
-    return packing_problem(pinned).place_what_fits(order, capacity)
