@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, partial
-from itertools import islice, pairwise
+from itertools import islice
 from math import inf
 from pathlib import Path
 
@@ -42,18 +42,13 @@ break these."""
 @cache
 def example(kind):
     """Networks and a small plan of them: of two with several mini-batches, on a machine that copies
-    operands, of operators in pieces, of pieces that add to the sums of others, and of a chain at
-    fp32, whole, on one core with main memory only."""
+    operands, of operators in pieces, of pieces that add to the sums of others, and of a chain."""
     if kind == "sums":
         return [summed_network(4)[1]], summed_plan()
     if kind == "pieces":
         return [cut_network()], cut_plan(3)
     if kind == "chain":
-        graph = convolutions(skip=False)
-        operators = tuple(replace(op, bits=32) for op in graph.ops)
-        own = [replace(graph, precision="fp32", ops=operators)]
-        machine = npu(1, scratchpad=0, buffer=0)
-        return own, verified(own, machine, effort=SEPARATE, cut="none")
+        return chain()
     # Links are so fast that they are not full where all transfers of a job take as long as it does.
     if kind == "copies":
         machine = staged_machine(12_000).with_memory(1, read_bandwidth=5e11, write_bandwidth=5e11)
@@ -61,6 +56,16 @@ def example(kind):
         return own, verified(own, machine, mini_batches=2)
     own = [network("a", 8), network("b", 16)]
     return own, verified(own, npu(1, 20_000, bandwidth=1e10), mini_batches=3)
+
+
+def chain(change=lambda op: op, strides=(1, 1)):
+    """Convolutions at fp32 with a change of their operators, and a plan of them, whole, on one core
+    with main memory only."""
+    graph = convolutions(strides=strides, skip=False)
+    operators = tuple(change(replace(op, bits=32)) for op in graph.ops)
+    own = [replace(graph, precision="fp32", ops=operators)]
+    machine = npu(1, scratchpad=0, buffer=0, bandwidth=1e8)
+    return own, lm.plan(own, machine, effort=SEPARATE, cut="none")
 
 
 def network(name, channels):
@@ -332,85 +337,17 @@ def slower_cores(plan):
 
 
 def operators_gone(plan):
-    """The last job and its operators are left out, and what it reads is the output; where what it
-    reads is one tensor."""
-    last = max(plan.jobs, key=lambda job: job.end)
-    made = {x.tensor for x in last.writes}
-    needed = [x.tensor for x in last.reads if "/w_" not in x.tensor]
-    source = next(t for t in plan.tensors if t.name == needed[0])
-    moved = replace(source, is_output=True)
-    operators = tuple(o for o in plan.networks[0].operators if o.name not in last.operators)
-    info = replace(
-        plan.networks[0],
-        operators=operators,
-        outputs=(source.storage,),
-        macs=plan.networks[0].macs - last.macs,
-    )
-    end = max(job.end for job in plan.jobs if job is not last)
-    changed = replace(
-        plan,
-        networks=(info,),
-        jobs=tuple(j for j in plan.jobs if j is not last),
-        tensors=tuple(moved if t is source else t for t in plan.tensors if t.name not in made),
-        allocations=tuple(
-            replace(a, end=min(a.end, end)) for a in plan.allocations if a.tensor not in made
-        ),
-        transfers=tuple(t for t in plan.transfers if t.job != last.name and t.tensor not in made),
-    )
-    yield changed
+    """The last ones are left out: this is a plan of a shorter chain."""
+    yield chain(strides=(1,))[1]
 
 
 def operators_merged(plan):
-    """Two jobs that follow one another are said to be one, so that what lies between never leaves
-    the core."""
-    for first, second in pairwise(plan.jobs):
-        between = {x.tensor for x in first.writes} & {x.tensor for x in second.reads}
-        reads = (*first.reads, *(x for x in second.reads if x.tensor not in between))
-        both = replace(
-            first,
-            operators=first.operators + second.operators,
-            macs=first.macs + second.macs,
-            elements=first.elements + second.elements,
-            end=second.end,
-            compute=round((first.compute + second.compute) * 1e12) / 1e12,
-            energy=first.energy + second.energy,
-            reads=reads,
-            writes=second.writes,
-        )
-        own = {x.tensor for x in second.writes}
-        tensors = [
-            replace(t, producer=first.name) if t.name in own else t
-            for t in plan.tensors
-            if t.name not in between
-        ]
-        jobs = [
-            replace(
-                both if j is first else j,
-                after=tuple(dict.fromkeys(first.name if a == second.name else a for a in j.after)),
-            )
-            for j in plan.jobs
-            if j is not second
-        ]
-        transfers = [
-            replace(t, job=first.name, start=both.start, end=both.end)
-            if t.job in (first.name, second.name)
-            else t
-            for t in plan.transfers
-            if t.tensor not in between
-        ]
-        free = max(a.offset + a.bytes for a in plan.allocations) // 64 * 64 + 64
-        read = {x.tensor for x in first.reads}
-        places = [
-            replace(a, start=min(a.start, first.start), offset=free)
-            if a.tensor in own
-            else replace(a, end=max(a.end, second.end))
-            if a.tensor in read
-            else a
-            for a in plan.allocations
-            if a.tensor not in between
-        ]
-        parts = {"jobs": jobs, "tensors": tensors, "transfers": transfers, "allocations": places}
-        yield replace(plan, **{part: tuple(records) for part, records in parts.items()})
+    """All are done by one job, as if they worked element by element, so that what lies between
+    never leaves the core."""
+    merged = chain(lambda op: replace(op, op_class=OpClass.ELEMENTWISE))[1]
+    yield from slower_cores(
+        with_records(merged, "jobs", lambda j: replace(j, macs=2 * j.macs, energy=2 * j.energy))
+    )
 
 
 def bounds_raised(plan):
