@@ -26,8 +26,7 @@ bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &o
 
 // Places buffers below the ceiling so that the others are worth little in sum: at random one of
 // these takes the place at which what is in the way is worth least, and ejects that, mostly if it
-// is worth less. What is worth nothing is never placed. `work`: the number of neighbours to look
-// at.
+// is worth less. `work`: the number of neighbours to look at.
 void place_most_worth(const Neighbours &neighbours, std::span<const double> worth,
     std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t work);
 
