@@ -278,7 +278,7 @@ def _plain(problem: JointProblem) -> State:
 def _in_blocks(problem: JointProblem, plain: State) -> Iterator[State]:
     """Yield states with the best blocks for shares of the fast memory."""
     urgency = problem.goal.urgency[[chain.jobs[0, 0] for chain in problem.chains]]
-    in_turn = tuple(np.argsort(np.argsort(-urgency)).tolist())
+    in_turn = tuple(np.argsort(np.argsort(-urgency, kind="stable")).tolist())
     for begin, share in itertools.product(dict.fromkeys((plain.begin, in_turn)), SHARES):
         room = int(problem.capacity * share)
         room //= len(problem.chains) if begin == plain.begin else 1
