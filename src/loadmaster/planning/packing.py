@@ -53,30 +53,25 @@ def pack(
     native, goal = packing_problem(units), capacity if enough is None else min(enough, capacity)
     first = found = native.greedy(seconds=deadline.left(), enough=goal // alignment)
     offsets: Ints = first.offsets * alignment
-    rooms = dict.fromkeys((capacity // alignment, -(-capacity // alignment)))
-    for room in rooms if len(size) <= _FEW else ():
-        if (
-            found.interrupted
-            or int((offsets + size).max(initial=0)) <= capacity
-            or not deadline.left()
-        ):
+    room = capacity // alignment
+    rooms = dict.fromkeys((room, -(-capacity // alignment)))
+    for most in rooms if len(size) <= _FEW else ():
+        if found.interrupted or (offsets + size).max(initial=0) <= capacity or not deadline.left():
             break
-        found = native.exact(room, first.offsets, nodes=effort.nodes, seconds=deadline.left())
+        found = native.exact(most, first.offsets, nodes=effort.nodes, seconds=deadline.left())
         if found.status == "feasible":
             offsets = found.offsets * alignment
     if found.interrupted:
         raise KeyboardInterrupt
-    if int((offsets + size).max(initial=0)) <= capacity:
+    if (offsets + size).max(initial=0) <= capacity:
         return offsets
     if worth is None:
         return none
-    value = np.maximum(worth(), 1).astype(np.float64)
+    value = np.maximum(worth(), 1.0)
     # The first order is the better one unless there are too many buffers to look at.
-    orders = np.argsort(first.offsets), np.argsort(-value)
-    room = capacity // alignment
-    # A node of the exact search takes as long as to look at 200 neighbours, for both orders.
-    work = 100 * effort.nodes
-    every = [native.place_what_fits(order, room, value, work) for order in orders]
+    orders = (np.argsort(key, kind="stable") for key in (first.offsets, -value))
+    nodes = effort.nodes if deadline.left() else 0
+    every = [native.place_what_fits(order, room, value, nodes) for order in orders]
     kept = max(every, key=lambda offsets: float(value[offsets >= 0].sum()))
     return np.where(kept < 0, -1, kept * alignment)
 

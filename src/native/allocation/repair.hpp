@@ -26,9 +26,9 @@ bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &o
 
 // Places buffers below the ceiling so that the others are worth little in sum: at random one of
 // these takes the place at which what is in the way is worth least, and ejects that, mostly if it
-// is worth less. `work`: the number of neighbours to look at.
+// is worth less. That takes about half as long as so many `nodes` of exact search.
 void place_most_worth(const Neighbours &neighbours, std::span<const double> worth,
-    std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t work);
+    std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t nodes);
 
 // Places each buffer without an offset at its lowest gap, however high, the largest first; false if
 // budget or work is spent first.

@@ -204,7 +204,7 @@ class PackingProblem {
     }
 
     nb::object place_what_fits(const Ints &order, std::int64_t capacity,
-        const std::optional<Reals> &worth, std::int64_t work) const {
+        const std::optional<Reals> &worth, std::int64_t nodes) const {
         require(!worth || worth->size() == buffers().size.size(),
             "worth: must have an element per buffer");
         return placed(order, capacity,
@@ -216,7 +216,7 @@ class PackingProblem {
                 std::vector<double> own(offset.size()); // ranges do not move
                 for (std::int64_t b : indices(reduced.own))
                     own[b] = view(*worth)[reduced.merged(b)];
-                place_most_worth(Neighbours(buffers), own, offset, most, work);
+                place_most_worth(Neighbours(buffers), own, offset, most, nodes);
                 return offset;
             })
             .offsets;
@@ -380,7 +380,7 @@ void bind_allocation(nb::module_ &module) {
         .def("orders", &PackingProblem::orders)
         .def("place_in_order", &PackingProblem::place_in_order, "order"_a, "best_fit"_a = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, "order"_a, "capacity"_a,
-            "worth"_a = nb::none(), "work"_a = 0)
+            "worth"_a = nb::none(), "nodes"_a = 0)
         .def("greedy", &PackingProblem::greedy, nb::kw_only(), "seconds"_a = kInfinite,
             "enough"_a = 0)
         .def("exact", &PackingProblem::exact, "capacity"_a, "start"_a = nb::none(), nb::kw_only(),

@@ -355,8 +355,8 @@ class _Task:
 
     def _spill(self, start: Ints) -> None:
         """Search for a packing by moving buffers from one memory to another."""
-        work = 0 if self._done else 100 * self.effort.nodes
-        found = spill(self.problem, self.banks, self.relaxation, start, self._pack, work)
+        nodes = 0 if self._done else self.effort.nodes
+        found = spill(self.problem, self.banks, self.relaxation, start, self._pack, nodes)
         if found is not None:
             self._keep(*found)
 

@@ -26,13 +26,13 @@ def spill(
     relaxation: Relaxation,
     start: Ints,
     pack: Pack,
-    work: int,
+    nodes: int,
 ) -> tuple[Ints, Ints] | None:
     """Turn an assignment that may be overfull into memory and offset of every buffer; None if some
     buffer finds no place.
 
     A buffer that does not fit moves to its next cheapest memory; buffers with no memory left are
-    placed first. ``work`` is spent on exchanges in each of a few packings of a memory.
+    placed first. ``nodes`` is the budget of exchanges in each of a few packings of a memory.
     """
     left = [
         list(dict.fromkeys([first, *mine]))
@@ -47,7 +47,7 @@ def spill(
         members = np.flatnonzero(chosen == bank)
         part, capacity = in_bank(problem, members, banks[bank]), banks[bank].capacity or 0
         saved = _cost_saved(relaxation.cost, left, members)
-        found = _keep(part, capacity, bank, relaxation, members, saved, pack, work)
+        found = _keep(part, capacity, bank, relaxation, members, saved, pack, nodes)
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
             left[buffer].pop(0)
@@ -98,7 +98,7 @@ def _keep(
     members: Ints,
     saved: Floats,
     pack: Pack,
-    work: int,
+    nodes: int,
 ) -> Ints:
     """Offsets of the buffers that stay; `FREE` for the others. Those that save most per byte and
     relevant instant are placed first."""
@@ -115,7 +115,7 @@ def _keep(
         _pack_most(bank, members, packed, order[stay[order]], int(pinned.sum()), pack)
         # In the order of their addresses first fit places all of them again, then others.
         orders.append(np.lexsort((-gain, np.where(packed == FREE, capacity, packed))))
-    found = [native.place_what_fits(each, capacity, worth, work) for each in orders]
+    found = [native.place_what_fits(each, capacity, worth, nodes) for each in orders]
     return max([packed, *found], key=lambda offsets: float(worth[offsets != FREE].sum()))
 
 
