@@ -19,7 +19,9 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_pool import read_pool
+from loadmaster.mapping import search_groups
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
+from loadmaster.mapping.bounds.group_bounds import group_bound
 from loadmaster.mapping.group import group_of, queues_of
 from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
@@ -218,6 +220,21 @@ def test_time_limits_and_interrupts_keep_the_best_so_far():
     assert stopped.interrupted
     for mapping in (limited, stopped):
         assert sorted(np.bincount(mapping.group).tolist()) == [100, 100, 100]
+
+
+@pytest.mark.parametrize("find", [map_jobs, pareto_front])
+def test_an_interrupt_between_two_searches_keeps_the_best_so_far(find, monkeypatch):
+    pressed = iter([False, True])
+
+    def bound(group):
+        if next(pressed, False):
+            signal.raise_signal(signal.SIGINT)
+        return group_bound(group)
+
+    monkeypatch.setattr(search_groups, "group_bound", bound)
+    found = find(jobs(60), 1e9, group_size=20)
+    assert [mapping.group.max() for mapping in np.ravel(found)][-1] == 2
+    assert any(mapping.interrupted for mapping in np.ravel(found))
 
 
 @pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])

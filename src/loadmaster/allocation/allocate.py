@@ -282,7 +282,9 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
     ):
         require_type(value, kind, name, AllocationError)
     if capacity is not None and not is_whole(capacity):
-        raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
+        raise AllocationError(
+            f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62 - 1"
+        )
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")
     if seed < 0 or threads < 1:

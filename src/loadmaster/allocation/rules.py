@@ -358,7 +358,7 @@ def allowed_memories(
         for field, value in [("accesses", accesses[buffer]), *costs]:
             if not is_whole(value):
                 raise AllocationError(
-                    f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62"
+                    f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62 - 1"
                 )
         names = [name for name, _ in choices]
         if len(set(names)) < len(names):

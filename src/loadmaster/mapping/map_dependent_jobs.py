@@ -240,6 +240,7 @@ def _durations(group: Group) -> tuple[Ints, int]:
 
 
 @validate_arguments(MappingError)
+@deferred_interrupts()
 def map_dependent_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -297,12 +298,15 @@ def map_dependent_jobs(
         deadline=deadline.part(1 / 2),
         progress=part_of(report, "mapping", 0, 2),
     )
-    stopped = run_search(independent, auto.STRATEGY, deadline)
+    run_search(independent, auto.STRATEGY, deadline)
     # No less than jobs take that do not wait, and than the longest chain.
     bound = independent.bound.raised(group, problem.longest_path(), "longest chain of jobs")
     independent.bound = bound
-    left, report = 0 if stopped else budgets[1], part_of(report, "mapping", 1, 2)
-    improvements, evaluations, interrupted = _search(problem, independent, left, deadline, report)
+    report = part_of(report, "mapping", 1, 2)
+    # After Ctrl-C it ends at once.
+    improvements, evaluations, interrupted = _search(
+        problem, independent, budgets[1], deadline, report
+    )
     best = improvements[-1][1]
     late, _, makespan = best.value
     queues = queues_of(best.core, np.argsort(best.start, kind="stable"), group.cores)
@@ -316,7 +320,7 @@ def map_dependent_jobs(
         bound,
         independent.taken + evaluations,
         tuple((independent.taken + number, found.value[1]) for number, found in improvements),
-        interrupted or stopped,
+        interrupted,
     )
     found = assemble(analysis, objective, options, [mapped], watch)
     # The bounds do not know whether other schedules are less late.

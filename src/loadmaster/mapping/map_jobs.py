@@ -11,7 +11,7 @@ import numpy as np
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Progress
+from loadmaster.core.progress import Progress, deferred_interrupts
 from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.map_options import MapOptions, weights_of
@@ -105,6 +105,7 @@ def map_jobs(
 
 
 @validate_arguments(MappingError)
+@deferred_interrupts()
 def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,

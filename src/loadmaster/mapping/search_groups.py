@@ -31,6 +31,7 @@ _PROOF = 0.15
 """Share of a group's time that is reserved for tightening the bound."""
 
 
+@deferred_interrupts()
 def map_in_groups(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -39,7 +40,8 @@ def map_in_groups(
     options: MapOptions,
 ) -> JobMapping:
     """Minimise makespan^a energy^b, with (a, b) = ``weights``, group by group; each search starts
-    from the previous group's mapping."""
+    from the previous group's mapping. After Ctrl-C the remaining groups are mapped without a
+    search."""
     chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
         able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
@@ -67,8 +69,6 @@ def map_in_groups(
         samples = options.samples
         if samples is None and options.time_limit is None:
             samples = options.budget.share(chosen.samples(group))
-        if interrupted:
-            samples = 1
         within = deadline.part(1 / (len(begins) - number))
         stage = "mapping" + f" group {number + 1} of {len(begins)}" * (len(begins) > 1)
         search = MappingSearch(

@@ -380,7 +380,7 @@ def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: fl
     """Refuse what makes no sense."""
     if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
         raise PlacementError(
-            f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62"
+            f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62 - 1"
         )
     strategies = (*ENGINES, *PLACING.names)
     if strategy in IN_HARDWARE.names:

@@ -265,8 +265,8 @@ def _least_seconds(kernel: Kernel) -> float:
 
 
 def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
-    """Return for every kernel the tensors that it cannot use in the slow memory, with any
-    algorithm. O(operands)."""
+    """Return for every kernel the tensors that it cannot use in the slow memory; of a kernel that
+    was measured, with its first algorithm. O(operands)."""
     needed = []
     for kernel in sequence.kernels:
         # In an index of the table bit o is operand o; operands beyond its bits are not told apart.

@@ -143,7 +143,7 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
         if bank.capacity is not None and not is_whole(bank.capacity):
             raise AllocationError(
                 f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to"
-                " 2^62, or none"
+                " 2^62 - 1, or none"
             )
         if not is_whole(bank.alignment, 1, 2**40):
             raise AllocationError(
