@@ -17,7 +17,7 @@ import loadmaster
 
 ROOT = Path(loadmaster.__file__).parent
 LIMITS = {
-    "core": (11_549, 16, 10),
+    "core": (11_526, 16, 10),
     "targets": (5_419, 6, 1),
     "workloads": (64_013, 36, 32),
     "allocation": (26_973, 25, 18),

@@ -85,6 +85,9 @@ def test_whole_bytes_survive_parsing(count):
         (units.format_seconds(2e-9), "2.00 ns"),
         (units.format_count(4_089_000_000), "4.09 G"),
         (units.format_rate(1.234e12, "FLOP/s"), "1.23 TFLOP/s"),
+        (str(units.parse_quantity("0.3 pJ")), "0.300 pJ"),
+        (str(units.parse_quantity("2e9 B/s")), "2.00 GB/s"),
+        (str(units.parse_quantity("64")), "64"),
     ],
 )
 def test_quantities_print_with_three_digits(text, expected):

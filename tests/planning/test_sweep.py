@@ -77,6 +77,7 @@ def test_ranges_double_from_low_to_high_and_lists_are_sorted(text, sizes):
         cores.ws.rows=16:64:16 | 16 32 48 64
         cores.ws.clock=500MHz:2GHz | 5e8 1e9 2e9
         dram.energy=10pJ/B,20pJ/B | 1e-11 2e-11
+        cores.ws.energy.mac_int8=0.3pJ,1nJ | 3e-13 1e-9
         dram.energy=10pJ/B:11pJ/B:1pJ/B | 1e-11 1.1e-11
         cores.ws.style=weight-stationary,row-stationary | weight-stationary row-stationary
         mini-batches=1:4 | 1 2 4

@@ -219,6 +219,7 @@ _PARSERS: dict[str, Callable[[str], float]] = {
     "B/s": parse_bandwidth,
     "Hz": parse_frequency,
     "W": parse_watts,
+    "J": parse_joules,
     "B": parse_bytes,
     "min": parse_seconds,
     "s": parse_seconds,
@@ -243,11 +244,9 @@ class Quantity:
         """Return it for people, with a fitting prefix and three significant digits."""
         if self.unit == "B":
             return format_bytes(self.value)
-        if self.unit == "s":
-            return format_seconds(self.value)
-        if self.unit in ("B/s", "Hz", "FLOP/s") or (self.unit == "W" and self.value >= 1):
-            return format_rate(self.value, self.unit)
-        return f"{self.exact} {self.unit}".rstrip()
+        if self.unit:
+            return _format(self.value, _prefixed(self.unit, {**_DECIMAL, **_PICO}))
+        return self.exact
 
 
 def parse_quantity(text: str) -> Quantity:
