@@ -33,31 +33,16 @@ def machine():
     """Arrays of three styles, two of one, whose fast memory is so fast that operands come and go in
     no time."""
     target = npu(4)
-    styles = (
-        Style.WEIGHT_STATIONARY,
-        Style.WEIGHT_STATIONARY,
-        Style.OUTPUT_STATIONARY,
-        Style.ROW_STATIONARY,
-    )
-    cores = tuple(
-        replace(core, style=style, rows=3, columns=4, job_overhead=2e-9)
-        for core, style in zip(target.cores, styles, strict=True)
-    )
-    target = replace(target, cores=cores)
-    return (
-        target.with_memory(1, read_bandwidth=1e15, write_bandwidth=1e15) if target.fast else target
-    )
+    cores = [replace(core, rows=3, columns=4, job_overhead=2e-9) for core in target.cores]
+    cores[2] = replace(cores[2], style=Style.OUTPUT_STATIONARY)
+    target = replace(target, cores=tuple(cores))
+    return target.with_memory(1, read_bandwidth=1e15, write_bandwidth=1e15)
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
 def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums):
-    generator, target, met, sharper, free = (
-        np.random.default_rng(7),
-        machine(),
-        0,
-        0,
-        np.array([sums]),
-    )
+    generator, target, free = np.random.default_rng(7), machine(), np.array([sums])
+    met = sharper = 0
     for _ in range(20):
         graph = convolution(generator)
         (group,) = fuse(graph)
@@ -73,30 +58,19 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
                 axis: int(generator.choice([1, 1, 2, 3, form.shape[axis]])) for axis in form.axes
             }
             links = int(generator.choice([1, 2, 3, form.summed])) if form.summed else 1
-            table = job_table(
-                lower(
-                    [graph],
-                    target,
-                    cuts=[Cuts([form.chains(parts, min(links, max(1, form.summed)))])],
-                ),
-                target,
-            )
+            cuts = [Cuts([form.chains(parts, min(links, max(1, form.summed)))])]
+            table = job_table(lower([graph], target, cuts=cuts), target)
             pieces = table.compute
             # Energies of pieces are whole numbers of femtojoules.
             assert table.energy.min(axis=1).sum() >= joules.min() - 1e-15 * len(pieces)
             for _ in range(10):
-                prices, core = (
-                    generator.choice([0.0, 0.2, 1.0, 3.0], 4),
-                    generator.integers(0, 4, len(pieces)),
-                )
-                full, last = (
-                    share[:, None] * seconds * prices,
-                    ((1 - share[:, None]) * seconds + extra) * prices,
-                )
+                prices = generator.choice([0.0, 0.2, 1.0, 3.0], 4)
+                core = generator.integers(0, 4, len(pieces))
+                full = share[:, None] * seconds * prices
+                last = ((1 - share[:, None]) * seconds + extra) * prices
                 least = full.min(axis=1).sum() + last.min(axis=1).sum()
-                assert (pieces[np.arange(len(pieces)), core] * prices[core]).sum() >= least * (
-                    1 - 1e-9
-                )
+                price = (pieces[np.arange(len(pieces)), core] * prices[core]).sum()
+                assert price >= least * (1 - 1e-9)
                 sharper += bool(least > (seconds * prices).min() * (1 + 1e-9))
     assert met > 10, "some core takes just so long for many of them"
     assert sharper > 65, "last turns are often more than what a rate alone says"

@@ -316,10 +316,19 @@ STEPS = sequence_of(
 )
 
 
-def test_a_table_of_ones_own(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (("x", "y"), "a,x,0.75\na,y x,2"),
+        (("x in", 'é,"y"'), 'a,"""x in""",0.75\na,"é,""y""  ""x in""",2'),
+    ],
+    ids=["plain", "in quotes"],
+)
+def test_a_table_of_ones_own(names, rows, tmp_path):
+    tensors = (old._replace(name=name) for old, name in zip(STEPS.tensors, names, strict=True))
     file = tmp_path / "times.csv"
-    file.write_text("kernel,combination,seconds\na,,0.5\na,x,0.75\na,y x,2\n")
-    found = tabled(STEPS, read_kernel_times(file), str(file))
+    file.write_text(f"kernel,combination,seconds\na,,0.5\n{rows}\n")
+    found = tabled(replace(STEPS, tensors=tuple(tensors)), read_kernel_times(file), str(file))
     # Bit 0 is x, bit 1 is y; y alone in the slow memory has no row.
     assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
     assert found.kernels[1] == STEPS.kernels[1]
@@ -338,17 +347,6 @@ def test_what_is_written_for_names_with_spaces_and_quotes_is_read(times, tmp_pat
     sequence = kernel_sequence(graph, lm.target("optane-server"))
     (kernel,) = tabled(sequence, read_kernel_times(file), str(file)).kernels
     assert {*kernel.measured[0]} == {1.0, float("inf")}
-
-
-def test_names_with_spaces_are_in_quotes(tmp_path):
-    names = [STEPS.tensors[0]._replace(name="x in"), STEPS.tensors[1]._replace(name='é,"y"')]
-    steps = replace(STEPS, tensors=tuple(names))
-    file = tmp_path / "times.csv"
-    file.write_text(
-        'kernel,combination,seconds\na,,0.5\na,"""x in""",0.75\na,"é,""y""  ""x in""",2'
-    )
-    found = tabled(steps, read_kernel_times(file), str(file))
-    assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
 
 
 def test_times_of_other_work_are_refused(tmp_path):
@@ -379,6 +377,5 @@ def test_times_of_other_work_are_refused(tmp_path):
 def test_tables_that_make_no_sense_are_refused(rows, message, tmp_path):
     file = tmp_path / "times.csv"
     file.write_text(f"kernel,combination,seconds\n{rows}")
-    with pytest.raises(PlacementError) as caught:
+    with pytest.raises(PlacementError, match=message):
         tabled(STEPS, read_kernel_times(file), str(file))
-    assert message in str(caught.value)
