@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.command_line import printed, ran
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
+from tests.support.layer_lists import HEADER, text
 from tests.support.layers import loops
 from tests.support.tables import cases
 
@@ -32,7 +33,6 @@ from loadmaster.cost.tables.measured_times_csv import (
 from loadmaster.targets.load import bundled, source_text, target_document
 from loadmaster.targets.write import target_text
 
-HEADER = "K,C,Y,X,R,S,type"
 # One core, so that rows need not name it.
 NPU = source_text("edge-npu").split("[[cores]]")
 ONE_CORE = NPU[0] + "[[cores]]" + NPU[1].replace("count = 3\n", "")
@@ -58,17 +58,12 @@ def modelled(work, target):
 def measured(folder, changes, bandwidth, noise=1.0, shapes=SHAPES):
     """The file of a target, and of the times of a machine that differs from it in what is given."""
     (folder / "npu.toml").write_text(ONE_CORE)
-    (folder / "shapes.csv").write_text(
-        "\n".join([HEADER, *(",".join(map(str, row)) for row in shapes)])
-    )
+    (folder / "shapes.csv").write_text(text(shapes))
     target = lm.target(folder / "npu.toml", [f"dram.bandwidth={bandwidth}"])
     target = replace(target, cores=(replace(target.cores[0], **changes),))
     seconds = modelled(lm.read_job_list(folder / "shapes.csv"), target) * noise
-    rows = [
-        ",".join(map(str, (*row, repr(float(took)))))
-        for row, took in zip(shapes, seconds, strict=True)
-    ]
-    (folder / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
+    rows = [(*row, took) for row, took in zip(shapes, seconds.tolist(), strict=True)]
+    (folder / "times.csv").write_text(text(rows, f"{HEADER},seconds"))
     return folder / "npu.toml", folder / "times.csv"
 
 
@@ -315,7 +310,7 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("lines", "message"),
     cases(rf"""
         {HEADER},seconds\n64,64,8,8,1,1,1,0\n | times.csv:2:8: seconds is '0'
         # With these the fitted target could not be read, or was fitted to infinite ratios.
@@ -330,17 +325,17 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
         kernel,combination,seconds\na,,1\n | column 'kind' is missing
     """),
 )
-def test_measurements_that_make_no_sense_are_refused(text, message, tmp_path):
+def test_measurements_that_make_no_sense_are_refused(lines, message, tmp_path):
     (tmp_path / "npu.toml").write_text(ONE_CORE)
-    (tmp_path / "times.csv").write_text(text)
-    graph = lm.load("onnx:squeezenet") if text.startswith("op") else None
+    (tmp_path / "times.csv").write_text(lines)
+    graph = lm.load("onnx:squeezenet") if lines.startswith("op") else None
     with pytest.raises(lm.LoadmasterError, match=message):
         lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", graph)
 
 
 def test_a_target_fitted_to_times_that_no_machine_takes_is_refused(tmp_path):
-    rows = [",".join(map(str, (*shape, 1e-29))) for shape in SHAPES]
-    (tmp_path / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
+    rows = [(*shape, 1e-29) for shape in SHAPES]
+    (tmp_path / "times.csv").write_text(text(rows, f"{HEADER},seconds"))
     with pytest.raises(lm.TargetError, match=r"times\.csv: the calibrated target: .* is too large"):
         lm.calibrate("gpu-pcie", tmp_path / "times.csv")
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.support import layer_lists
 from tests.support.layers import M3E, loops, machine, one_job
 from tests.support.needs import PUBLIC_INSTANCES
 from tests.support.tables import cases
@@ -14,7 +15,7 @@ from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_job
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Role, Workload
 
-HEADER = "K,C,Y,X,R,S,type\n"
+HEADER = layer_lists.HEADER + "\n"
 INSTANCES = M3E / "instances"
 
 

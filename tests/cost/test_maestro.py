@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import layer_lists
 from tests.support.fuzzing import fuzz
+from tests.support.layer_lists import HEADER
 from tests.support.layers import M3E, loops, one_job
 from tests.support.needs import PUBLIC_INSTANCES
 from tests.support.tables import cases
@@ -20,7 +21,7 @@ from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.graph import LoopNest
 
 ANSWERS = M3E / "maestro.csv"
-HEADER = "K,C,Y,X,R,S,type"
+TABLE = f"{HEADER},style,pes,energy_nj"
 in_both_styles = pytest.mark.parametrize(
     ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
 )
@@ -46,11 +47,8 @@ def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
     found = layer_lists.layers(40, 5)
     listed, energies = tmp_path / "list.csv", tmp_path / "energies.csv"
     listed.write_text(layer_lists.text(found))
-    lines = [
-        f"{','.join(map(str, layer))},{name},{rows * 64},{number + 0.5}"
-        for number, layer in enumerate(found)
-    ]
-    energies.write_text("\n".join([f"{HEADER},style,pes,energy_nj", *lines]))
+    lines = [(*layer, name, rows * 64, number + 0.5) for number, layer in enumerate(found)]
+    energies.write_text(layer_lists.text(lines, TABLE))
     table = analyse(read_job_list(listed), setting(rows, style), f"maestro:{energies}")
     assert np.rint(table.latency[:, 0] * 1e9).tolist() == [
         layer_lists.walked_cycles(layer, name, rows) for layer in found
@@ -137,12 +135,9 @@ def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path):
     assert table.bandwidth[0, 0] > analyse(work, setting(), "maestro").bandwidth[0, 0]
 
 
-TABLE = "K,C,Y,X,R,S,type,style,pes,energy_nj\n"
-
-
 def test_a_layer_outside_the_users_table_of_energies_is_refused(tmp_path):
     energies = tmp_path / "energies.csv"
-    energies.write_text(TABLE + "8,8,1,1,1,1,0,dla,2048,2.5\n")
+    energies.write_text(f"{TABLE}\n8,8,1,1,1,1,0,dla,2048,2.5\n")
     outside = layers(tmp_path, "8,8,1,1,1,1,0", "8,9,1,1,1,1,0")
     said = r"energies.csv: no energy for job layers/1 .*1, 8, 9, 1.* on core hb: .*--cost maestro"
     with pytest.raises(JobError, match=said):
@@ -164,7 +159,7 @@ def test_a_layer_outside_the_users_table_of_energies_is_refused(tmp_path):
 )
 def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):
     energies = tmp_path / "energies.csv"
-    energies.write_text(f"{TABLE}8,8,1,1,1,1,0,{row}\n")
+    energies.write_text(f"{TABLE}\n8,8,1,1,1,1,0,{row}\n")
     with pytest.raises(JobError, match=message):
         analyse(layers(tmp_path, "8,8,1,1,1,1,0"), setting(), f"maestro:{energies}")
 

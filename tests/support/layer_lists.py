@@ -50,5 +50,6 @@ def macs(layer):
     return int(np.prod(loops(layer)))
 
 
-def text(found):
-    return "\n".join([HEADER, *(",".join(map(str, layer)) for layer in found)]) + "\n"
+def text(rows, header=HEADER):
+    """A file of layers, or of layers with more columns."""
+    return "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n"
