@@ -58,7 +58,6 @@ def test_every_operator_in_pieces_is_listed_once_with_its_pieces():
 
 def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece():
     plan = summed_plan()
-    sums = {tensor.name: tensor.bytes for tensor in plan.tensors if tensor.summed}
     rows = {row["operator"]: row for row in cuts_of(plan).to_json()}
     for job in plan.jobs:
         assert (", terms " in piece(job)) == bool(job.summed)
@@ -67,25 +66,19 @@ def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece():
             (terms,) = (each for each in row["along"] if each["dimension"] == "terms of the sum")
             assert terms["least"] <= job.summed[1] - job.summed[0] <= terms["most"]
             assert "each piece adds to up to" in row["why"]
-            assert row["bytes"] == sum(
-                t.bytes
-                for t in plan.tensors
-                if t.storage in row_results(plan, job) and t.name not in sums
-            )
+            written = {
+                operand.tensor
+                for other in plan.jobs
+                if other.operators == job.operators
+                for operand in other.writes
+            }
+            results = [t for t in plan.tensors if t.name in written and not t.summed]
+            assert row["bytes"] == sum(t.bytes for t in results)
     assert {
         row["operator"]
         for row in rows.values()
         if len(row["along"]) and row["along"][-1]["dimension"] == "terms of the sum"
     } == {job.operators[0] for job in plan.jobs if job.summed}
-
-
-def row_results(plan, job):
-    """Storages that the pieces of a job's operators write."""
-    storages = {tensor.name: tensor.storage for tensor in plan.tensors if not tensor.summed}
-    written = (
-        o.tensor for other in plan.jobs if other.operators == job.operators for o in other.writes
-    )
-    return {storages[name] for name in written if name in storages}
 
 
 def test_pieces_say_along_which_dimension_and_how_large_they_are():
@@ -120,10 +113,6 @@ def test_a_stack_is_what_runs_band_by_band():
     inner = [operator for stack in cuts.stacks for operator in stack[:-1]]
     assert any(operator.most_alive < operator.bytes for operator in inner)
     assert all("through memory" in cuts.why(operator) for operator in inner)
-
-
-def test_pieces_run_one_after_another_on_one_core():
-    assert {operator.at_once for operator in cuts_of(banded()).operators} == {1}
 
 
 def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack():

@@ -28,6 +28,8 @@ from loadmaster.report.view import Curve, Shape, TimelineChart, steps
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-plan.ipynb"
 TARGET = lm.target("m3e-s1")
+TWO = [0, 1], [2, 3], [5, 7]
+"""Lower and upper ends and sizes of two buffers that need 12 bytes."""
 
 
 def graph():
@@ -58,8 +60,8 @@ ANSWERS: dict[str, Callable[[], DisplayMixin]] = {
     "mapping": mapping,
     "memory plan": memory_plan,
     "banks": banks,
-    "allocation": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 100),
-    "infeasible": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 11),
+    "allocation": lambda: lm.allocate(TWO, 100),
+    "infeasible": lambda: lm.allocate(TWO, 11),
     "infeasible banks": lambda: lm.allocate_banks(([0], [2], [9]), [lm.Bank("sram", 8)]),
     "no buffers": lambda: lm.allocate(([], [], [])),
 }
@@ -104,10 +106,10 @@ def test_tables_hold_every_part(plan):
     assert len(stays) == len(placed.placement.stays)
     answer = banks()
     assert answer.to_pandas()["memory"].tolist() == list(answer.memory or ())
-    packed = lm.allocate(([0, 1], [2, 3], [5, 7]))
+    packed = lm.allocate(TWO)
     assert packed.offsets is not None
     assert packed.to_pandas()["offset"].tolist() == packed.offsets.tolist()
-    assert lm.allocate(([0, 1], [2, 3], [5, 7]), 11).to_pandas().empty
+    assert lm.allocate(TWO, 11).to_pandas().empty
 
 
 def test_an_allocation_is_drawn_as_a_map_of_its_memory():
@@ -193,10 +195,10 @@ def test_networks_that_differ_have_different_keys_though_they_look_alike():
 
 
 def test_sizes_may_have_units():
-    packed = lm.allocate(([0, 1], [2, 3], [5, 7]), "1 KiB")
+    packed = lm.allocate(TWO, "1 KiB")
     assert packed.capacity == 1024
-    with pytest.raises(lm.UnitError):
-        lm.allocate(([0], [1], [1]), "many")
+    with pytest.raises(lm.UnitError, match="'many' is not a number of bytes"):
+        lm.allocate(TWO, "many")
     sequence = lm.read_sequence(graph(), lm.target("optane-server"))
     assert memory_plan().limit == int(0.7 * sequence.peak_bytes)
 

@@ -2,12 +2,15 @@
 that a name says."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from tests.support.browser import (
     CHARTS,
+    charts_drawn,
     console_errors,
     in_shadow,
+    of_charts,
     open_page,
     outside_requests,
     wait_for,
@@ -36,24 +39,22 @@ def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     open_page(driver, tmp_path, render(plan_page(plan)))
-    frames = driver.execute_script(
-        CHARTS + "return charts.map(v => [v.frame.bbox.left, v.frame.bbox.right])"
-    )
+    frames = of_charts(driver, "[v.frame.bbox.left, v.frame.bbox.right]")
     assert len({tuple(frame) for frame in frames}) == 1
-    ends = CHARTS + "return charts.map(v => v.model.x_range.end)"
-    before = driver.execute_script(ends)
+    ends = partial(of_charts, driver, "v.model.x_range.end")
+    before = ends()
     chart = driver.find_element("id", "chart0")
     wheel = ScrollOrigin.from_element(chart)
     ActionChains(driver).scroll_from_origin(wheel, 0, -100).perform()
-    assert driver.execute_script(ends) == before
+    assert ends() == before
     ActionChains(driver).key_down(Keys.CONTROL).scroll_from_origin(wheel, 0, -100).key_up(
         Keys.CONTROL
     ).perform()
-    after = driver.execute_script(ends)
+    after = ends()
     assert after[0] < before[0]
     assert len(set(after)) == 1
     driver.execute_script(in_shadow("return all('[title=Reset]')[1]")).click()
-    assert driver.execute_script(ends) == before
+    assert ends() == before
 
 
 @pytest.mark.parametrize("width", [900, 1400])
@@ -64,7 +65,7 @@ def test_many_networks_take_no_room_from_the_schedule(driver, tmp_path, width):
         driver.set_window_size(width, 1000)
         plan = drawn_plan({f"a_network_with_a_long_name_{i}": 1 for i in range(count)}, 1)
         open_page(driver, tmp_path, render(plan_page(plan)))
-        heights.append(driver.execute_script(CHARTS + "return charts[0].frame.bbox.height"))
+        heights.append(of_charts(driver, "v.frame.bbox.height")[0])
         assert driver.execute_script(
             "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         )
@@ -135,13 +136,10 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_p
         lm.Limits(makespan=2e-3),
     )
     open_page(driver, tmp_path, render(sweep_page(swept)))
-    sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
-    assert sum(width > 500 and height > 100 for width, height in sizes) >= 2
-    drawn = (
-        CHARTS + "return charts.map(v => v.model.renderers.map(r => r.data_source.data.x.length))"
-    )
+    assert charts_drawn(driver) >= 2
     # A line of each front, bars and points of both plans, and the limit.
-    assert driver.execute_script(drawn) == [[2, 2, 2, 2, 1], [2, 2]]
+    drawn = of_charts(driver, "v.model.renderers.map(r => r.data_source.data.x.length)")
+    assert drawn == [[2, 2, 2, 2, 1], [2, 2]]
     assert driver.execute_script("return window.hacked") is None
     assert console_errors(driver) == []
     assert outside_requests(driver) == []

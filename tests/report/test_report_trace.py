@@ -99,8 +99,7 @@ def test_copies_at_the_same_time_get_tracks_of_their_own(plan):
     assert [len(slices(events[tracks[name]])) for name in ("copies", "copies (2)")] == [1, 1]
 
 
-def test_same_plan_same_bytes_and_empty_plans_have_a_trace(plan):
-    assert render_trace(plan) == render_trace(plan)
+def test_empty_plans_have_a_trace(plan):
     _, tracks, events = read(empty(plan))
     assert "ws0" in tracks
     assert not events

@@ -63,6 +63,17 @@ def open_page(driver, folder, text):
     wait_for(driver, DRAWN)
 
 
+def of_charts(driver, expression):
+    """The value of an expression for each chart, whose view is ``v``."""
+    return driver.execute_script(f"{CHARTS} return charts.map(v => {expression})")
+
+
+def charts_drawn(driver):
+    """How many drawings of a page are as large as a chart."""
+    drawn = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
+    return sum(width > 500 and height > 100 for width, height in drawn)
+
+
 def wait_for(driver, condition):
     """Wait in the page until a script returns true, however long that takes."""
     script = "const done = arguments[arguments.length - 1], met = () => {" + condition + "};"
