@@ -36,22 +36,19 @@ GONE, DIRTY, CLEAN, SLOW = range(4)
 def optimum(sequence, limits, moves):
     """Least seconds of all placements, by trying every state of all tensors at every kernel;
     infinite if there is none."""
-    weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
+    count = len(sequence.tensors)
     if not moves:
-        every = itertools.product((False, True), repeat=len(sequence.tensors))
+        every = itertools.product((False, True), repeat=count)
         return min(_placed(sequence, limits, places) for places in every)
+    weights, inputs = (
+        [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is kind]
+        for kind in (StoredKind.WEIGHT, StoredKind.INPUT)
+    )
     best = math.inf
     for ends in itertools.product((DIRTY, CLEAN, SLOW), repeat=len(weights)):
-        begin = [GONE] * len(sequence.tensors)
-        for t, state in zip(weights, ends, strict=True):
-            begin[t] = state
-        inputs = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.INPUT]
-        costs = {}
-        for places in itertools.product((DIRTY, SLOW), repeat=len(inputs)):
-            start = list(begin)
-            for t, state in zip(inputs, places, strict=True):
-                start[t] = state
-            costs[tuple(start)] = 0.0
+        begin = _put([GONE] * count, weights, ends)
+        starts = itertools.product((DIRTY, SLOW), repeat=len(inputs))
+        costs = {_put(begin, inputs, places): 0.0 for places in starts}
         for k in range(len(sequence.kernels)):
             # At position 0 a weight stays where it ended the last step: a stay takes at least a
             # kernel.
@@ -65,6 +62,14 @@ def optimum(sequence, limits, moves):
             if kept and not lost:
                 best = min(best, cost)
     return best
+
+
+def _put(state, tensors, places):
+    """A state in which some tensors are at other places."""
+    state = list(state)
+    for t, where in zip(tensors, places, strict=True):
+        state[t] = where
+    return tuple(state)
 
 
 def _placed(sequence, limits, fast):
@@ -102,7 +107,7 @@ def _moved(sequence, costs, bound=()):
             if t in bound and state[t] in (DIRTY, CLEAN):
                 continue
             for to, price in ways[state[t]]:
-                other = (*state[:t], to, *state[t + 1 :])
+                other = _put(state, [t], [to])
                 if cost + price < found.get(other, math.inf):
                     found[other] = cost + price
     return found
@@ -123,14 +128,12 @@ def _after(sequence, limits, k, costs):
             else:
                 ways.append([DIRTY if use.write and place == CLEAN else place])
         for choice in itertools.product(*ways):
-            after = list(state)
-            for use, place in zip(kernel.operands, choice, strict=True):
-                after[use.tensor] = place
+            after = _put(state, [use.tensor for use in kernel.operands], choice)
             fast = [t for t, place in enumerate(after) if place in (DIRTY, CLEAN)]
             room = limits[k] - sequence.sizes[fast].sum()
             total = cost + _least(kernel, [place == SLOW for place in choice], room)
-            if total < found.get(tuple(after), math.inf):
-                found[tuple(after)] = total
+            if total < found.get(after, math.inf):
+                found[after] = total
     return found
 
 
@@ -163,7 +166,7 @@ def placed_between(sequence, limits, mode, best):
 )
 @pytest.mark.slow
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode):
-    limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
+    limits = np.array(room[: len(sequence.kernels)])
     best = optimum(sequence, limits, mode is Mode.SYNC)
     if not placed_between(sequence, limits, mode, best):
         assert best == math.inf
@@ -200,7 +203,7 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
         kernel("makes", *makes, measured=((0.0, 0.0, 0.0, math.inf),)),
         kernel("reads", operand(needed, "r", math.inf, 0.0), seconds=0.0),
     )
-    limits = np.array([1, 1], dtype=np.int64)
+    limits = even(sequence, 1)
     found = place_by_program(sequence, limits, Mode.STATIC)
     assert found.seconds == replayed(sequence, found.placement, Mode.STATIC, limits).total == 0.0
 
@@ -224,21 +227,16 @@ def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused_
 ):
     """Also if an algorithm allows it whose workspace has no room."""
     sequence = two_that_go_together(*more)
-    with pytest.raises(
-        CapacityError,
-        match=(
-            r"'together' cannot run .*\('a' in the fast one, 'b' in the slow one\).*let tensors"
-            r" move"
-        ),
-    ):
-        place_by_program(sequence, np.array([4, 4, 4], dtype=np.int64), Mode.STATIC)
+    said = r"'together' cannot run .*\('a' in the fast one, 'b' in the slow one\).*let tensors move"
+    with pytest.raises(CapacityError, match=said):
+        place_by_program(sequence, even(sequence, 4), Mode.STATIC)
     assert place(sequence, 8, mode="sync").seconds == 0.0
 
 
 @fuzz(40)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room):
-    limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
+    limits = np.array(room[: len(sequence.kernels)])
     best = optimum(sequence, limits, True)
     arrays = sequence_arrays(sequence, limits)
     for program in (PlacementProgram(arrays, True), PlacementProgram(arrays, True, apart=0)):
@@ -271,13 +269,11 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
     sequence = sequence_of(
         "image 700 input, result 300 output", kernel("conv", *operands, workspace=24)
     )
-    with pytest.raises(
-        CapacityError,
-        match=(
-            r"'conv' needs 1024 bytes .* may take 1000: .*workspace of 24.*'image' \(700"
-            r" bytes\).*allow 24 bytes more"
-        ),
-    ):
+    said = (
+        r"'conv' needs 1024 bytes .* may take 1000: .*workspace of 24.*'image' \(700 bytes\)"
+        ".*allow 24 bytes more"
+    )
+    with pytest.raises(CapacityError, match=said):
         place_by_program(sequence, np.array([1000]), Mode.SYNC)
     assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
 
@@ -309,7 +305,7 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
     sequence, room, mode
 ):
     sequence = replace(sequence, page=2)
-    limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
+    limits = np.array(room[: len(sequence.kernels)])
     best = optimum(every_page_alone(sequence).sequence, limits, mode is Mode.SYNC)
     placed_between(sequence, limits, mode, best)
 

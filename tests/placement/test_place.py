@@ -106,20 +106,20 @@ def test_what_takes_no_time_in_the_fast_memory_alone_is_infinitely_slower_elsewh
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
-        ({"mode": "lazy"}, ["mode 'lazy'", "static, sync, async"]),
-        ({"strategy": "magic"}, ["strategy 'magic'", "first-touch"]),
-        ({"gap": float("nan")}, ["gap", "0.01"]),
-        ({"gap": -0.1}, ["gap"]),
-        ({"time_limit": 0.0}, ["time limit"]),
-        ({"seed": -1}, ["seed"]),
+        ({"mode": "lazy"}, "mode 'lazy'.*static, sync, async"),
+        ({"strategy": "magic"}, "strategy 'magic'.*first-touch"),
+        ({"strategy": "2lm"}, "^strategy '2lm' is what hardware does by itself.*auto, program"),
+        ({"gap": float("nan")}, r"gap.*0\.01"),
+        ({"gap": -0.1}, "gap"),
+        ({"time_limit": 0.0}, "time limit"),
+        ({"seed": -1}, "seed"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused_by_name(options, words):
-    with pytest.raises(PlacementError) as caught:
+def test_arguments_that_make_no_sense_are_refused_by_name(options, message):
+    with pytest.raises(PlacementError, match=message):
         place(STEP, 100, **options)
-    assert all(word in str(caught.value) for word in words)
 
 
 def test_the_same_seed_gives_the_same_answer():
@@ -246,7 +246,7 @@ def test_when_time_is_up_packing_takes_little_more(monkeypatch):
 
 
 def test_what_a_strategy_does_not_fit_is_not_proven_impossible():
-    with pytest.raises(PackingError):
+    with pytest.raises(PackingError, match="'all-fast' finds no sync placement with addresses"):
         place(STEP, STEP.peak_bytes - 1, strategy="all-fast")
     found = smallest_fast(STEP, 4.0, strategy="all-fast")
     least = smallest_fast(STEP, 4.0)
@@ -319,15 +319,7 @@ def test_more_memory_saves_no_more_than_there_is_to_save(seed, share, in_place):
     assert plan.seconds - more.seconds <= plan.price_per_gib + 1e-9 * plan.seconds
 
 
-def test_hardware_is_no_strategy_and_that_is_the_reason():
-    with pytest.raises(
-        PlacementError,
-        match=(
-            r"^strategy '2lm' is what hardware does by itself.*choose from auto, program,"
-            r" all-fast, "
-        ),
-    ):
-        place(STEP, 30, strategy="2lm")
+def test_hardware_is_a_rival():
     assert "2lm" in {rival.name for rival in place(STEP, 30).rivals}
 
 
@@ -373,7 +365,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(monkeypat
     monkeypatch.setattr("loadmaster.placement.place.place_by_program", placed)
     monkeypatch.setattr("loadmaster.placement.place.tops", lambda *_: np.full(5, 10 * limit))
     monkeypatch.setattr(_Placer, "_addresses", lambda *_: None)
-    with pytest.raises(PackingError):
+    with pytest.raises(PackingError, match="'program' finds no sync placement with addresses"):
         place(sequence, limit, strategy="program")
     assert asked[1] == least_bytes(sequence).tolist()
     assert least_bytes(sequence).tolist() == [30, 20, 20, 30 + 5, 20]  # the update's workspace

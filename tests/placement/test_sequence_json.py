@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given
 from tests.support.fuzzing import fuzz, spoilt
+from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.sequences import sequence_from_text
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
@@ -22,45 +23,25 @@ from loadmaster.cost.kernels.work import (
     write_work,
 )
 from loadmaster.cost.read_sequence import read_sequence
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel
 from loadmaster.placement.sequence_json import sequence_to_text, write_sequence
 from loadmaster.targets.load import target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
-STEPS = KernelSequence(
-    "ste€p",
-    (
-        StoredTensor("w", 2**61, StoredKind.WEIGHT),
-        StoredTensor('x"', 0, StoredKind.INPUT),
-        StoredTensor("y", 7),
+STEPS = sequence_of(
+    f'w {2**61} weight, x" 0 input, y 7',
+    Kernel(
+        "k0",
+        "mm",
+        (operand(0, "r", math.inf, 0.1), operand(2, "w", 0.0, 0.0)),
+        (Algorithm("a", 1e-300), Algorithm("b", 0, 9)),
     ),
-    (
-        Kernel(
-            "k0",
-            "mm",
-            (KernelOperand(0, True, False, 0.1, math.inf), KernelOperand(2, False, True)),
-            (Algorithm("a", 1e-300), Algorithm("b", 0, 9)),
-        ),
-        Kernel(
-            "k1",
-            "add",
-            (KernelOperand(0, True, True, 0.5, 1.0),),
-            (Algorithm("a", 0.25),),
-            ((1.0, math.inf),),
-        ),
-    ),
-    CopyLink(1e5, 2e5, 3e5, 4e5, True),
-    64,
-    ("a note",),
+    kernel("k1", operand(0, "rw", 1.0, 0.5), seconds=0.25, measured=((1.0, math.inf),)),
+    name="ste€p",
+    link=CopyLink(1e5, 2e5, 3e5, 4e5, True),
+    alignment=64,
+    notes=("a note",),
 )
 
 
@@ -110,11 +91,8 @@ def of_one_kernel(*operands, algorithms=()):
     ],
 )
 def test_what_is_no_sequence_is_refused(text, message):
-    with pytest.raises(PlacementError) as caught:
+    with pytest.raises(PlacementError, match=rf"^file\.json: .*{message}.*\Z"):
         sequence_from_text(text, "file.json")
-    assert str(caught.value).startswith("file.json: ")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
@@ -185,9 +163,8 @@ def test_work_comes_back_as_it_was(tmp_path):
     ],
 )
 def test_what_is_no_work_is_refused(changes, message):
-    with pytest.raises(PlacementError, match=r"^file\.json: ") as caught:
+    with pytest.raises(PlacementError, match=rf"^file\.json: .*{message}"):
         work_from_object(RECORD | changes, "file.json")
-    assert message in str(caught.value)
 
 
 @fuzz(300)
