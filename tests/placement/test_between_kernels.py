@@ -373,26 +373,25 @@ def test_divisions_that_do_not_hold_are_found():
     (kernel,) = pieces.kernels
     first, second = kernel.operands
 
-    def with_operands(*operands):
-        return replace(pieces, kernels=(replace(kernel, operands=operands),))
+    def with_kernel(**changes):
+        return {"sequence": replace(pieces, kernels=(replace(kernel, **changes),))}
 
-    def with_tensors(*bytes_):
-        return replace(
-            pieces,
-            tensors=tuple(
-                x._replace(bytes=size) for x, size in zip(pieces.tensors, bytes_, strict=True)
-            ),
-        )
+    def with_second(**changes):
+        return with_kernel(operands=(first, replace(second, **changes)))
+
+    def with_bytes(*sizes):
+        tensors = (x._replace(bytes=size) for x, size in zip(pieces.tensors, sizes, strict=True))
+        return {"sequence": replace(pieces, tensors=tuple(tensors))}
 
     for said, changes in (
         ("do not match", {"of": (0, 3)}),
         ("begins|100 bytes", {"begin": (0, 40)}),
-        ("pages have 10", {"begin": (0, 45), "sequence": with_tensors(45, 55)}),
-        ("in all", {"sequence": with_tensors(50, 40)}),
-        ("does not use all", {"sequence": with_operands(first)}),
-        ("its share", {"sequence": with_operands(first, replace(second, slow_seconds=49.0))}),
-        ("its share", {"sequence": with_operands(first, replace(second, write=True))}),
-        ("another one", {"sequence": replace(pieces, kernels=(replace(kernel, name="other"),))}),
+        ("pages have 10", {"begin": (0, 45)} | with_bytes(45, 55)),
+        ("in all", with_bytes(50, 40)),
+        ("does not use all", with_kernel(operands=(first,))),
+        ("its share", with_second(slow_seconds=49.0)),
+        ("its share", with_second(write=True)),
+        ("another one", with_kernel(name="other")),
         ("differ", {"sequence": replace(pieces, page=50)}),
     ):
         assert re.search(said, "\n".join(broken(**changes))), said
