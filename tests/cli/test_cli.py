@@ -200,6 +200,11 @@ def test_if_one_file_cannot_be_written_none_is(tmp_path):
     assert names(tmp_path) == ["report.html"]
 
 
+def interrupted(result):
+    """The usual exit code, and one line."""
+    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+
+
 def python(code, *arguments):
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -242,8 +247,7 @@ class Interrupt:
 sys.meta_path.insert(0, Interrupt())
 from loadmaster.cli.start import main
 main()"""
-    result = python(code)
-    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+    interrupted(python(code))
 
 
 def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path, monkeypatch):
@@ -251,8 +255,7 @@ def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path, monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(load, "load", interrupt)
-    result = run(SQUEEZENET, "--out", tmp_path / "out")
-    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+    interrupted(run(SQUEEZENET, "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -267,8 +270,7 @@ def test_ctrl_c_twice_is_ctrl_c(monkeypatch):
     original = main.say
     monkeypatch.setattr(load, "load", interrupt)
     monkeypatch.setattr(main, "say", say)
-    result = run(SQUEEZENET)
-    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
+    interrupted(run(SQUEEZENET))
 
 
 def test_an_interrupt_in_a_callback_whose_errors_are_dropped_comes_again():

@@ -6,9 +6,9 @@ import pytest
 from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 from tests.support.tables import cases
+from tests.support.user_files import BUFFERS
 
 PLANNERS = FIXTURES / "planners"
-BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 from tests.support.tables import cases
+from tests.support.user_files import COSTS
 
 from loadmaster.cli.output import LateProgress
 from loadmaster.mapping import search_groups
@@ -19,13 +20,6 @@ pytestmark = pytest.mark.slow
 JOBS = "K,C,Y,X,R,S,type\n" + "".join(
     f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12)
 )
-COSTS = """job,core,latency_s,bandwidth_bytes_per_s
-a,x,0.001,1e9
-a,y,0.002,1e9
-b,x,0.003,2e9
-b,y,0.001,2e9
-c,y,0.001,0
-"""
 
 
 @pytest.fixture

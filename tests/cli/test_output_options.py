@@ -12,17 +12,11 @@ import typer
 from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import model, save
+from tests.support.tables import cases
+from tests.support.user_files import BUFFERS, COSTS
 
 from loadmaster.cli.main import app
 
-COSTS = """job,core,latency_s,bandwidth_bytes_per_s
-a,x,0.001,1e9
-a,y,0.002,1e9
-b,x,0.003,2e9
-b,y,0.001,2e9
-c,y,0.001,0
-"""
-BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
 MAP = "map costs.csv --bandwidth '8 GB/s'"
 ALLOCATE = "allocate buffers.csv"
 INSPECT = "inspect onnx:squeezenet"
@@ -44,22 +38,30 @@ def folder(tmp_path):
     return tmp_path
 
 
+every_writer = pytest.mark.parametrize("command", WRITTEN, ids=lambda each: each.split()[0])
+
+
+def is_silent(*command, **options):
+    """Whether a command succeeds and says nothing."""
+    done = run(*command, **options)
+    return (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
+@every_writer
 def test_json_alone_writes_nothing_and_names_no_file(command, folder):
     assert printed(command, "--quiet", cwd=folder)["files"] == []
     assert names(folder) == ["buffers.csv", "costs.csv"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
+@every_writer
 def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, folder):
     done = ran(command, "--out new/out --json", cwd=folder)
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
     assert names(folder / "new" / "out") == sorted(WRITTEN[command])
-    quiet = run(command, "--out data --no-report --quiet", cwd=folder)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert is_silent(command, "--out data --no-report --quiet", cwd=folder)
     assert names(folder / "data") == [WRITTEN[command][0]]
 
 
@@ -67,8 +69,7 @@ def test_a_file_is_written_under_its_name_and_without_a_page(folder):
     done = run(ALLOCATE, "--out mine.csv", cwd=folder)
     assert "wrote mine.csv" in done.stdout
     assert names(folder) == ["buffers.csv", "costs.csv", "mine.csv"]
-    checked = run("verify --buffers mine.csv --quiet", cwd=folder)
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert is_silent("verify --buffers mine.csv --quiet", cwd=folder)
 
 
 def test_quiet_does_not_hide_mistakes(folder):
@@ -79,7 +80,7 @@ def test_quiet_does_not_hide_mistakes(folder):
     assert "the packing does not hold; violations: 1" in rejected.stderr
 
 
-@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
+@every_writer
 def test_an_empty_path_is_not_this_folder(command, folder):
     # A shell's variable that is not set.
     before = sorted(folder.iterdir())
@@ -101,13 +102,16 @@ def test_names_that_are_too_long_or_not_utf_8(folder):
     ran(f"verify out --against {name}", cwd=folder)
 
 
-def test_a_misspelt_file_is_met_half_way(folder):
-    refused(run("map cost.csv --bandwidth '8 GB/s'", cwd=folder), "did you mean costs.csv?")
-    refused(run("allocate bufers.csv", cwd=folder), "did you mean buffers.csv?")
-
-
-def test_a_misspelt_mode_is_met_half_way(folder):
-    refused(run(PLACE, "--mode snc", cwd=folder), "there is no mode 'snc': did you mean sync?")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    cases(f"""
+        map cost.csv --bandwidth '8 GB/s' | did you mean costs.csv?
+        allocate bufers.csv | did you mean buffers.csv?
+        {PLACE} --mode snc | there is no mode 'snc': did you mean sync?
+    """),
+)
+def test_a_misspelt_file_or_mode_is_met_half_way(command, said, folder):
+    refused(run(command, cwd=folder), said)
 
 
 def commands(group=None, path=""):

@@ -1,7 +1,6 @@
 """Streams and disks that cannot take what is written, and signals: one line, the usual exit code,
 nothing half-written."""
 
-import os
 import resource
 import signal
 import subprocess
@@ -87,17 +86,8 @@ def test_a_full_disk_is_named_and_leaves_nothing(arguments, folder):
     opened."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
     # Python would leave what it compiles cut short, too, for whoever imports it next.
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    command = [*COMMAND, *arguments.split(), "--out", "out"]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit,
-        env=environment,
-    )
+    script = f"PYTHONDONTWRITEBYTECODE=1 $LM {arguments} --out out"
+    done = shell(script, folder, preexec_fn=limit)
     refused(done, "out/", "written")
     assert ".draft" not in done.stderr
     assert names(folder) == ["jobs.csv"]
