@@ -27,24 +27,24 @@ def write(folder, text, name="list.csv"):
 
 @pytest.mark.parametrize(
     ("row", "nest", "sizes"),
-    [
-        ("10,20,1,1,1,1,0", loops("k=10 c=20"), (20, 200, 10)),
-        ("8,3,9,7,3,2,1", loops("k=8 c=3 y=7 x=6 r=3 s=2"), (189, 144, 336)),
+    cases("""
+        10,20,1,1,1,1,0 | k=10 c=20 | 20 200 10
+        8,3,9,7,3,2,1 | k=8 c=3 y=7 x=6 r=3 s=2 | 189 144 336
         # K is ignored: every channel has a filter of its own.
-        ("1,8,9,7,3,3,2", loops("k=1 c=1 y=7 x=5 r=3 s=3 groups=8"), (504, 72, 280)),
+        1,8,9,7,3,3,2 | k=1 c=1 y=7 x=5 r=3 s=3 groups=8 | 504 72 280
         # M x K by K x N with M = 4, N = 5, K = 6.
-        ("4,5,6,1,1,1,3", loops("k=5 c=6 y=4"), (24, 30, 20)),
-    ],
+        4,5,6,1,1,1,3 | k=5 c=6 y=4 | 24 30 20
+    """),
 )
 def test_rows_become_loop_nests_with_their_operands(row, nest, sizes, tmp_path):
     work = read_job_list(write(tmp_path, HEADER + row))
     (job,) = work.jobs
-    assert job.nests == (nest,)
+    assert job.nests == (loops(nest),)
     operands = (*job.reads, *job.writes)
     assert [operand.role for operand in operands] == [Role.INPUT, Role.WEIGHT, Role.OUTPUT]
-    assert tuple(operand.bytes for operand in operands) == sizes
+    assert [operand.bytes for operand in operands] == list(map(int, sizes.split()))
     assert (job.name, job.bits, job.after) == ("list/0", 8, ())
-    assert work.networks[0].macs == job.macs == nest.macs
+    assert work.networks[0].macs == job.macs == loops(nest).macs
 
 
 def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path):

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import compress, product
 from pathlib import Path
 
 import pytest
@@ -185,11 +186,9 @@ def test_measurements_become_tables(graph, times):
         case = case_of(graph, op)
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in timed.operands]
-        for mask in range(2 ** len(names)):
-            slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
-            assert timed.seconds(slow) == 1.0 + sum(
-                moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there
-            )
+        for slow in product((False, True), repeat=len(names)):
+            there = [moved.get(name, 0) for name in compress(names, slow)]
+            assert timed.seconds(list(slow)) == 1.0 + sum(there)
     assert found.costs[0].label == "measured"
     assert "1 threads" in found.costs[0].source
     assert all(kernel.measured and kernel.measured[0][0] == 1.0 for kernel in found.kernels)
@@ -295,12 +294,6 @@ def test_a_store_that_another_process_uses_is_not_to_be_removed(tmp_path):
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(OutputError, match="locked: wait for the process that uses it, or name"):
             store.put("k", b"")
-
-
-def test_the_store_lives_beside_the_cache(tmp_path):
-    place = tmp_path / "cache.sqlite"
-    KernelTimes(place).put("key", "device 1", 0.5)
-    assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
 
 
 def test_the_processor_is_named():

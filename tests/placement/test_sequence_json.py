@@ -10,6 +10,7 @@ from hypothesis import given
 from tests.support.fuzzing import fuzz, spoilt
 from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.sequences import sequence_from_text
+from tests.support.tables import cases
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.core.provenance import Label, Provenance
@@ -65,34 +66,47 @@ def edited(**changes):
     return json.dumps(json.loads(sequence_to_text(STEPS)) | changes)
 
 
-def of_one_kernel(*operands, algorithms=()):
-    kernel = {"name": "k", "kind": "k", "operands": operands, "algorithms": algorithms}
-    return edited(kernels=[kernel])
+def refuses(text, message):
+    """Fail unless a text is no sequence, for this reason in one line."""
+    with pytest.raises(PlacementError, match=rf"^file\.json: .*{message}.*\Z"):
+        sequence_from_text(text, "file.json")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("", "not JSON from line 1"),
-        ("{}", "is no kernel sequence"),
-        ('{"a": NaN}', "NaN is no JSON"),
-        (edited(version=2), "reads version 1"),
-        (edited(surprise=1), "surprise: extra inputs"),
-        (edited(link={"to_fast": 1}), "link.to_slow: field required"),
-        (edited(link=vars(STEPS.link) | {"to_fast": 0}), "copy bandwidth to_fast is"),
-        (edited(tensors=[["w", -1, "weight"]]), "tensors.0.1"),
-        (edited(tensors=[["w", 1.5, "weight"]]), "tensors.0.1"),
-        (edited(tensors=[["w", 1, "cat"]]), "tensors.0.2"),
-        (edited(tensors=[]), "uses a tensor twice or one that does not exist"),
-        (of_one_kernel([2, "r", 0.0, 0.0], algorithms=[["a", 0.0, 0]]), "reads 'y'"),
-        (of_one_kernel([0, "x", 0.0, 0.0]), "kernels.0.operands.0.1"),
-        (of_one_kernel(), "has no algorithm"),
-        (edited(alignment=0), "alignment is 0"),
-    ],
+    cases("""
+         | not JSON from line 1
+        {} | is no kernel sequence
+        {"a": NaN} | NaN is no JSON
+    """),
 )
-def test_what_is_no_sequence_is_refused(text, message):
-    with pytest.raises(PlacementError, match=rf"^file\.json: .*{message}.*\Z"):
-        sequence_from_text(text, "file.json")
+def test_what_is_no_object_of_a_sequence_is_refused(text, message):
+    refuses(text, message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    cases("""
+        {"version": 2} | reads version 1
+        {"surprise": 1} | surprise: extra inputs
+        {"link": {"to_fast": 1}} | link.to_slow: field required
+        {"link": {"to_fast": 0, "to_slow": 1, "asynchronous_to_fast": 1, \
+            "asynchronous_to_slow": 1, "shared": false}} | copy bandwidth to_fast is
+        {"tensors": [["w", -1, "weight"]]} | tensors.0.1
+        {"tensors": [["w", 1.5, "weight"]]} | tensors.0.1
+        {"tensors": [["w", 1, "cat"]]} | tensors.0.2
+        {"tensors": []} | uses a tensor twice or one that does not exist
+        {"kernels": [{"name": "k", "kind": "k", "operands": [[2, "r", 0.0, 0.0]], \
+            "algorithms": [["a", 0.0, 0]]}]} | reads 'y'
+        {"kernels": [{"name": "k", "kind": "k", "operands": [[0, "x", 0.0, 0.0]], \
+            "algorithms": []}]} | kernels.0.operands.0.1
+        {"kernels": [{"name": "k", "kind": "k", "operands": [], "algorithms": []}]} | \
+            has no algorithm
+        {"alignment": 0} | alignment is 0
+    """),
+)
+def test_what_is_no_sequence_is_refused(changes, message):
+    refuses(edited(**json.loads(changes)), message)
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):

@@ -45,14 +45,8 @@ def test_regions_that_live_long_stay_alone_and_none_is_lost():
 
 
 def test_time_unit_fits_the_makespan():
-    assert [time_unit(t).name for t in (0.0, 3e-9, 3e-6, 0.781e-3, 3e-3, 12.0)] == [
-        "ns",
-        "ns",
-        "us",
-        "us",
-        "ms",
-        "s",
-    ]
+    units = " ".join(time_unit(t).name for t in (0.0, 3e-9, 3e-6, 0.781e-3, 3e-3, 12.0))
+    assert units == "ns ns us us ms s"
     assert time_unit(12.3e-3).span(0.001, 0.0025) == "1.000 to 2.500 ms"
 
 
@@ -68,10 +62,5 @@ def test_text_helpers():
     assert shortened(["a", "b", "c"], 2) == "a, b and 1 more"
     assert len(clipped("x" * 50, 19)) == 19
     assert clipped("abcdefghijklmnopqrstuvwxyz", 11) == "abcd...wxyz"
-    assert [percent(v) for v in (0, 0.5, 0.00123, 1e-9, 12.0)] == [
-        "0.0 %",
-        "50.0 %",
-        "0.12 %",
-        "< 0.001 %",
-        "1200 %",
-    ]
+    shares = ", ".join(map(percent, (0, 0.5, 0.00123, 1e-9, 12.0)))
+    assert shares == "0.0 %, 50.0 %, 0.12 %, < 0.001 %, 1200 %"
