@@ -127,30 +127,36 @@ def test_arenas_of_one_name_are_chosen_by_number(tmp_path):
     assert (arena["name"], arena["theirs"], out.is_file()) == ("Sram-2", 74_464, True)
 
 
+LOG = """(id=0): size=64, offset=0, first_used=0 last_used=1
+(id=1): size=64, offset=32, first_used=1, last_used=2
+"""
+
+
 def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     dump = tmp_path / "log.txt"
-    dump.write_text(
-        "(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32,"
-        " first_used=1, last_used=2\n"
-    )
+    dump.write_text(LOG)
     done = run("allocate --from tflm-log", dump)
     assert done.returncode == 1
     assert "overlap: buffers 'buffer 0' and 'buffer 1' share bytes at instant 2" in done.stdout
     assert "their plan does not hold" in done.stdout
-    dump.write_text(dump.read_text() * 2)
-    assert (
-        run("allocate --from tflm-log", dump, "--arena 'plan 2'").stdout.count("share bytes") == 1
-    )
-    refused(run("allocate --from tflm-log", dump, "--out", tmp_path / "o.csv"), "--arena", "plan 1")
-    refused(
-        run("allocate --from tflm-log", dump, "--arena 'plan 3'"), "plan 3", "did you mean plan"
-    )
-    refused(run("allocate --from tflm-log", dump, "--memory sram"), "--memory", "--out")
-    refused(run("allocate", dump, "--arena 'plan 1'"), "--from")
-    refused(
-        run("allocate --from onnxruntime", PLANNERS / "branches.json", "--out", tmp_path / "o.csv"),
-        "branches.json",
-        "leave --out out",
-    )
-    assert not (tmp_path / "o.csv").exists()
-    refused(run("allocate --from tflm", dump), "did you mean tflm-log?")
+    dump.write_text(LOG * 2)
+    second = run("allocate --from tflm-log", dump, "--arena 'plan 2'")
+    assert second.stdout.count("share bytes") == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    cases(f"""
+        --from tflm-log log.txt --out o.csv | --arena | plan 1
+        --from tflm-log log.txt --arena 'plan 3' | plan 3 | did you mean plan
+        --from tflm-log log.txt --memory sram | --memory | --out
+        log.txt --arena 'plan 1' | --from
+        --from onnxruntime {PLANNERS}/branches.json --out o.csv | branches.json | leave --out out
+        --from tflm log.txt | did you mean tflm-log?
+    """),
+)
+def test_a_mistake_about_a_dump_is_one_line_and_exit_code_2(row, tmp_path):
+    options, *words = row
+    (tmp_path / "log.txt").write_text(LOG * 2)
+    refused(run("allocate", options, cwd=tmp_path), *words)
+    assert names(tmp_path) == ["log.txt"]

@@ -86,7 +86,7 @@ def launched(graph):
 
 
 def one_by_one(graph):
-    return [case for op in launched(graph) if (case := case_of(graph, op)) is not None]
+    return [case_of(graph, op) for op in launched(graph)]
 
 
 @pytest.mark.slow
@@ -99,12 +99,7 @@ def test_every_combination_is_measured_once(graph, times, profiled, tmp_path):
     assert all(seconds > 0 for seconds, _ in times.all().values())
     # The middle layer's activation is measured in both memories, a bias never is.
     assert max(len(case.moved) for case in one_by_one(graph)) >= 3
-    assert not any(
-        size < 2**16
-        for case in one_by_one(graph)
-        for i, size in enumerate(case.bytes)
-        if i in case.moved
-    )
+    assert all(case.bytes[i] >= 2**16 for case in one_by_one(graph) for i in case.moved)
     assert list((tmp_path / "slow").iterdir()) == []
     again = profiled(repeats=1)
     assert (again.measured, again.reused) == (0, len(keys))
@@ -182,8 +177,7 @@ def test_measurements_become_tables(graph, times):
             times.put(case.key(places, setting), "device 1", seconds)
     found = measured_tables(steps, graph, times, 1)
     assert len(found.kernels) == len(steps.kernels)
-    for timed, op in zip(found.kernels, launched(graph), strict=True):
-        case = case_of(graph, op)
+    for timed, case in zip(found.kernels, one_by_one(graph), strict=True):
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in timed.operands]
         for slow in product((False, True), repeat=len(names)):
@@ -235,16 +229,13 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
         "cores.cpu.peak=230 GFLOP/s",
     ]
     slower = kernel_sequence(graph, lm.target("optane-server", tenths))
-    kernels, by_case = {kernel.name: kernel for kernel in slower.kernels}, {}
-    for op in graph.ops:
-        case, kernel = case_of(graph, op), kernels.get(op.name)
-        if case is not None and kernel is not None:
-            names = [slower.tensors[operand.tensor].name for operand in kernel.operands]
-            for places in case.combinations:
-                slow = {case.storages[place] for place in places}
-                by_case[case.invocation.text, places] = kernel.seconds(
-                    [name in slow for name in names]
-                )
+    by_case = {}
+    for case, timed in zip(one_by_one(graph), slower.kernels, strict=True):
+        names = [slower.tensors[operand.tensor].name for operand in timed.operands]
+        for places in case.combinations:
+            slow = {case.storages[place] for place in places}
+            seconds = timed.seconds([name in slow for name in names])
+            by_case[case.invocation.text, places] = seconds
     monkeypatch.setattr(
         "loadmaster.cost.kernels.profile.measure",
         lambda case, places, *_: by_case[case.invocation.text, places],

@@ -119,8 +119,6 @@ def naive_check(sequence, placement):
         if any(o.tensor == t and not o.read for o in sequence.kernels[0].operands):
             starts_fast = starts_fast and any(s.end == kernels for s in stays)
         born = tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)
-        fast = None
-        slow = None
         now = 0
         for turn in range(3):
             if turn == 0 or tensor.kind is not StoredKind.WEIGHT:
