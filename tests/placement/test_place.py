@@ -86,9 +86,8 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
     sequence = random_sequence(3, kernels=12, tensors=9)
     found = smallest_fast(sequence, 1.2, mode="sync")
     assert found.plan.slowdown <= 1.2
-    assert found.too_small is None or found.too_small < found.plan.limit
-    if found.too_small is not None:
-        assert place(sequence, found.too_small, mode="sync").slowdown > 1.2
+    assert found.too_small < found.plan.limit
+    assert place(sequence, found.too_small, mode="sync").slowdown > 1.2
 
 
 def test_a_time_limit_counts_for_each_trial():

@@ -1,11 +1,10 @@
 """What a report says of operators in pieces: how each is cut and why, which are stacks, and one
 colour and name for the pieces of one."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 
@@ -130,11 +129,11 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour():
     names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
     assert {family(job) for job in plan.jobs} <= names
     assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
-    colours: dict[str, set[str]] = {}
+    colours = defaultdict(set)
     for shapes in columns(render(plan_page(plan))):
         pairs = zip(shapes.get("operators", []), shapes.get("colour", []), strict=False)
         for operators, colour in pairs:
-            colours.setdefault(operators, set()).add(colour)
+            colours[operators].add(colour)
     assert len(colours) > 1
     assert all(len(used) == 1 for used in colours.values())
     cut = {", ".join(operator.jobs[0].operators) for operator in cuts_of(plan).operators}

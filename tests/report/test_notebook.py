@@ -1,12 +1,9 @@
 """Answers show themselves in notebooks: in a line, as text, as HTML with a picture, and as tables
 of pandas."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +15,6 @@ from tests.support.efforts import SEPARATE
 
 import loadmaster as lm
 from loadmaster.core import errors
-from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.sweep.store import networks_key
 from loadmaster.report.colours import PALETTE
@@ -55,7 +51,7 @@ def banks():
     )
 
 
-ANSWERS: dict[str, Callable[[], DisplayMixin]] = {
+ANSWERS = {
     "graph": graph,
     "mapping": mapping,
     "memory plan": memory_plan,
@@ -105,9 +101,8 @@ def test_tables_hold_every_part(plan):
     stays = placed.to_pandas().dropna(subset="offset")
     assert len(stays) == len(placed.placement.stays)
     answer = banks()
-    assert answer.to_pandas()["memory"].tolist() == list(answer.memory or ())
+    assert answer.to_pandas()["memory"].tolist() == list(answer.memory)
     packed = lm.allocate(TWO)
-    assert packed.offsets is not None
     assert packed.to_pandas()["offset"].tolist() == packed.offsets.tolist()
     assert lm.allocate(TWO, 11).to_pandas().empty
 

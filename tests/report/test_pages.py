@@ -1,11 +1,8 @@
 """The pages of mappings, packings, runs and networks: what they say, and that they draw in a
 browser in any width and colour."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -118,7 +115,7 @@ def packed():
     return problem, lm.allocate(problem)
 
 
-PAGES: dict[str, Callable[[], str]] = {
+PAGES = {
     "map": mapped,
     "allocate": lambda: render(packing_page(*reversed(packed()))),
     "place": lambda: render(placement_page(lm.place(step(), 30))),
@@ -203,7 +200,6 @@ def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor():
     plan = lm.place(sequence, 156 * 2**20, mode="async")
     page = without_library(render(placement_page(plan)))
     assert page.count("data-shapes=") == 4
-    assert plan.division is not None
     owners = {plan.division.of[move.tensor] for move in plan.placement.moves}
     moves = section(page, "Moves")
     assert moves.count("<tr>") == 1 + len(owners) < len(plan.placement.moves)

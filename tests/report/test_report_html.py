@@ -193,7 +193,7 @@ def test_link_with_two_bandwidths_shows_its_load(plan):
 def test_tables_of_traffic_and_peak(page, plan):
     """Ways have all bytes of their transfers, and no more than thirty buffers are listed for a
     peak."""
-    moved: Counter[tuple[str, str]] = Counter()
+    moved = Counter()
     for transfer in plan.transfers:
         moved[transfer.source, transfer.destination] += transfer.bytes
     table = section(page, "Traffic")

@@ -18,7 +18,7 @@ def printed(plan, width=80, **options):
     """What the summary looks like in a log file."""
     out = io.StringIO()
     parts = plan_page(plan, spent=(1.5, 2.25))
-    Console(file=out, width=width, **options).print(shown(parts))  # type: ignore[arg-type]
+    Console(file=out, width=width, **options).print(shown(parts))
     return out.getvalue()
 
 

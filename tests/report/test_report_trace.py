@@ -1,7 +1,5 @@
 """The trace, read back as viewers read it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict
@@ -31,7 +29,7 @@ def read(plan):
 def slices(events):
     """Begin, end and name of the slices of a track in nanoseconds; fails unless they follow one
     another in time."""
-    found: list[tuple[int, int, str]] = []
+    found = []
     for event in events:
         start, length = round(event["ts"] * 1e3), round(event["dur"] * 1e3)
         assert event["ph"] == "X"
@@ -83,7 +81,7 @@ def test_counters_follow_the_plan(plan):
     assert rates[-1] == 0
 
 
-@pytest.mark.parametrize("factor", [1.0, 1e-3, 1e-5])
+@pytest.mark.parametrize("factor", [1e-3, 1e-5])
 def test_slices_do_not_overlap_after_rounding(plan, factor):
     """Jobs far shorter than a nanosecond are still in order, and none is dropped."""
     jobs = tuple(replace(j, start=j.start * factor, end=j.end * factor) for j in plan.jobs)

@@ -4,14 +4,12 @@ import gzip
 import json
 import re
 from base64 import b64decode
-from typing import Any
 
 
 def charts(page):
     """The data of the charts in a page."""
     found = re.search(r'id="data">([^<]+)</script>', page)
-    data: dict[str, Any] = json.loads(gzip.decompress(b64decode(found[1])))
-    return data
+    return json.loads(gzip.decompress(b64decode(found[1])))
 
 
 def models(value):
@@ -45,8 +43,7 @@ def section(page, heading):
 
 def attributes(model, known):
     """A model's attributes, wherever in the data it is written out."""
-    found: dict[str, Any] = known[model["id"]]["attributes"]
-    return found
+    return known[model["id"]]["attributes"]
 
 
 def left_sides(renderer, known):
