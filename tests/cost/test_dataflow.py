@@ -3,15 +3,14 @@ for more hardware."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import ARRAYS, loops, machine, nests, one_job, operand_bytes
-from tests.support.lowered import parts_of
+from tests.support.layers import ARRAYS, loops, machine, nests, one_job, operand_bytes, tilings_of
+from tests.support.lowered import cuts_by
 from tests.support.networks import RATES, npu
-from tests.support.random_networks import Builder
+from tests.support.onnx_builder import int8_graph
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import (
@@ -22,11 +21,10 @@ from loadmaster.cost.analytical.energy import (
     sram_energy,
 )
 from loadmaster.cost.analytical.job_costs import job_costs, job_table
-from loadmaster.cost.analytical.nests import STREAMED, efficiencies, nest_table, tilings_for
+from loadmaster.cost.analytical.nests import efficiencies, nest_table
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.job import Operand
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
 
 networks_on_chip = st.fixed_dictionaries(
     {
@@ -38,12 +36,6 @@ networks_on_chip = st.fixed_dictionaries(
         "weight_loading": st.sampled_from([None, 1e9]),
     }
 )
-
-
-def tilings_of(nest, target, bits=8):
-    table = nest_table(one_job(nest, bits=bits).jobs)
-    core, room = target.cores[0], np.array([float(target.cores[0].buffer)])
-    return tilings_for(table, room, core, target, [STREAMED])[0]
 
 
 def read_share(nest):
@@ -398,11 +390,9 @@ def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
 
 def test_pieces_of_sums_have_the_efficiency_of_their_operator():
     """Pieces of one input channel were taken for depthwise convolutions."""
-    build = Builder(0)
-    build.last = build.Conv(build.input(1, 8, 5, 6), build.weight(1, 8, 3, 3), pads=[0] * 4)
-    graph = build.graph("sums")
-    (form,) = parts_of(graph, sums=True).forms
-    jobs = lower([graph], npu(1), cuts=[Cuts([form.chains({}, 8)])]).jobs
+    graph = int8_graph("y = Conv(x, w)", {"x": (1, 8, 5, 6)}, ["y"], {"w": (1, 8, 3, 3)})
+    cuts = cuts_by(graph, lambda form: form.chains({}, 8), sums=True)
+    jobs = lower([graph], npu(1), cuts=[cuts]).jobs
     assert {job.nests[0].c for job in jobs} == {1}
     core = replace(npu(1).cores[0], efficiency={"Conv": 0.5, "DepthwiseConv": 0.25})
     assert efficiencies(jobs, core).tolist() == [0.5] * len(jobs)

@@ -15,11 +15,15 @@ from loadmaster.targets.hardware import CopyEngine, Style
 from loadmaster.workloads.graph import Access, Op, OpClass, TensorKind
 
 
-def test_times_are_those_of_the_roofline():
+def convolution(channels, size, kernel=3):
+    """With as many channels of its result as of its input."""
     build = GraphBuilder()
-    build.conv("y", build.tensor("x", (64, 56, 56), TensorKind.INPUT), 64)
-    server = lm.target("optane-server")
-    steps = kernel_sequence(build.graph("y"), server)
+    source = build.tensor("x", (channels, size, size), TensorKind.INPUT)
+    return build.graph(build.conv("y", source, channels, kernel))
+
+
+def test_times_are_those_of_the_roofline():
+    steps = kernel_sequence(convolution(64, 56), lm.target("optane-server"))
     (kernel,) = steps.kernels
     size, weight = 64 * 56 * 56, 64 * 64 * 9
     assert kernel.algorithms[0].seconds == pytest.approx(2 * 64 * 64 * 9 * 56 * 56 / 2.3e12)
@@ -102,11 +106,7 @@ def test_winograd_takes_workspace_where_it_pays():
     gpu = lm.target("gpu-pcie")
 
     def ways(channels, size, kernel=3, gpu=gpu):
-        build = GraphBuilder()
-        build.conv(
-            "y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel
-        )
-        (only,) = kernel_sequence(build.graph("y"), gpu).kernels
+        (only,) = kernel_sequence(convolution(channels, size, kernel), gpu).kernels
         return [(way.name, way.seconds, way.workspace) for way in only.algorithms]
 
     (direct, first, none), (winograd, second, workspace) = ways(512, 16)

@@ -4,14 +4,12 @@ ungrouped nests; and those of several tiles against their sums over the tiles.""
 from itertools import product
 from math import prod
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import loops, machine, one_job
+from tests.support.layers import loops, machine, operand_bytes, tilings_of
 
-from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 
@@ -98,10 +96,7 @@ WALKS = {
 @given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
 @fuzz(60)
 def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, local):
-    work = one_job(nest)
-    target = machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local)
-    table = nest_table(work.jobs)
-    costs = tilings_for(table, np.zeros(1), target.cores[0], target, [STREAMED])[0]
+    costs = tilings_of(nest, machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local))
     fill = ROWS + COLUMNS - 2
     assert (int(costs.cycles[0]) - fill, int(costs.delivered[0])) == WALKS[style](nest, local)
 
@@ -139,9 +134,8 @@ def position_tiles(n):
     ],
 )
 def test_deliveries_of_a_cut_nest_are_those_of_its_tiles(style, nest, buffer):
-    target = machine(style, ROWS, COLUMNS, buffer=buffer, local_buffer=0)
-    table = nest_table(one_job(nest).jobs)
-    (costs,) = tilings_for(table, np.array([float(buffer)]), target.cores[0], target, [STREAMED])
+    costs = tilings_of(nest, machine(style, ROWS, COLUMNS, buffer=buffer, local_buffer=0))
+    results = operand_bytes(nest)[2]
     extents = nest.groups, nest.k, nest.c
     found = set()
     for sizes in product(*(range(1, extent + 1) for extent in extents)):
@@ -154,5 +148,5 @@ def test_deliveries_of_a_cut_nest_are_those_of_its_tiles(style, nest, buffer):
                 moved_to_tile(style, nest, *channels, *tile)
                 for channels, tile in product(product(*cuts), positions)
             )
-            found.add(moved + table.outputs[0] * (1 + 8 * (passes - 1)))
+            found.add(moved + results * (1 + 8 * (passes - 1)))
     assert costs.delivered[0] in found

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.support.networks import RATES
 
+from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import (
@@ -95,6 +96,12 @@ def operand_bytes(nest):
         nest.groups * nest.k * nest.c * nest.r * nest.s,
         images * nest.k * nest.y * nest.x,
     )
+
+
+def tilings_of(nest, target, bits=8):
+    """The usual tiling of a nest for the buffer of the first core."""
+    table, core = nest_table(one_job(nest, bits=bits).jobs), target.cores[0]
+    return tilings_for(table, np.array([float(core.buffer)]), core, target, [STREAMED])[0]
 
 
 def same_fields(one, other):
