@@ -23,16 +23,16 @@ JOBS = "K,C,Y,X,R,S,type\n" + "".join(
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """Where commands run, with files of jobs and of costs."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs.csv").write_text(JOBS)
     (tmp_path / "costs.csv").write_text(COSTS)
     return tmp_path
 
 
 def test_map_prints_exactly_one_json_object_with_what_is_promised(folder):
-    answer = printed(
-        "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000", cwd=folder
-    )
+    answer = printed("map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000")
     assert (answer["strategy"], answer["seed"], len(answer["jobs"])) == ("auto", 7, 12)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["cycles"] == pytest.approx(answer["makespan"] * 1e9, abs=1.5)
@@ -42,13 +42,13 @@ def test_map_prints_exactly_one_json_object_with_what_is_promised(folder):
 
 
 def test_a_table_of_costs_needs_no_target(folder):
-    answer = printed("map costs.csv --bandwidth '8 GB/s'", cwd=folder)
+    answer = printed("map costs.csv --bandwidth '8 GB/s'")
     assert (answer["status"], answer["makespan"]) == ("optimal", pytest.approx(0.002))
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
 def test_people_get_tables_and_files_start_the_next_search(folder):
-    first = ran("map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out", cwd=folder)
+    first = ran("map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out")
     for words in (
         "Makespan",
         "Lower bound",
@@ -61,7 +61,7 @@ def test_people_get_tables_and_files_start_the_next_search(folder):
     settings = (
         "--strategy magma --set magma.mutation=0.1 --samples 500 --warm-start out/mapping.json"
     )
-    assert "magma, seed 0" in run("map jobs.csv --target m3e-s2", settings, cwd=folder).stdout
+    assert "magma, seed 0" in run("map jobs.csv --target m3e-s2", settings).stdout
 
 
 def test_one_table_of_measured_costs_serves_several_inputs(folder):
@@ -74,28 +74,28 @@ def test_one_table_of_measured_costs_serves_several_inputs(folder):
     for name, some in (("both", rows), ("one", rows[:1]), ("numbers", ["0,hb0,1e-3,1e9"])):
         lines = ["job,core,latency_s,bandwidth_bytes_per_s", *some]
         (folder / f"{name}.csv").write_text("\n".join(lines))
-    answer = printed(command.format("a.csv b.csv", "both.csv"), cwd=folder)
+    answer = printed(command.format("a.csv b.csv", "both.csv"))
     assert answer["makespan"] == pytest.approx(3e-3)
     for inputs, table, message in (
         ("a.csv b.csv", "one.csv", "job 'b/0' has no row"),
         ("a.csv b.csv", "numbers.csv", "there is no job '0'"),
         ("a.csv sub/a.csv", "one.csv", "two inputs have a job 'a/0'"),
     ):
-        refused(run(command.format(inputs, table), cwd=folder), message)
-    late = run("map a.csv sub/a.csv --target m3e-s2 --deadline a=1us", cwd=folder)
+        refused(run(command.format(inputs, table)), message)
+    late = run("map a.csv sub/a.csv --target m3e-s2 --deadline a=1us")
     assert "a-2" in late.stdout
 
 
 def test_a_front_of_two_objectives(folder):
     options = "--target m3e-s2 --bandwidth '1 GB/s' --objective makespan,energy --samples 300"
-    front = printed("map jobs.csv", options, cwd=folder)["front"]
+    front = printed("map jobs.csv", options)["front"]
     assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
-    assert "Throughput" in run("map jobs.csv", options, cwd=folder).stdout
+    assert "Throughput" in run("map jobs.csv", options).stdout
 
 
 def test_dependencies_are_kept_when_asked_for(folder):
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --samples 20 --json"
-    free, bound = (printed("map", options, more, cwd=folder) for more in ("", "--dependencies"))
+    free, bound = (printed("map", options, more) for more in ("", "--dependencies"))
     assert free["makespan"] < bound["makespan"]
     assert bound["lower_bound"] <= bound["makespan"]
     ends = {job["job"]: job["end"] for job in bound["jobs"]}
@@ -111,7 +111,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
         " --dependencies"
     )
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
-    networks = printed("map", options, timing, cwd=folder, code=3)["mini_batches"]
+    networks = printed("map", options, timing, code=3)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
@@ -119,7 +119,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     ]
     assert {each["deadline"] for each in networks} == {1e-5}
     assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
-    missed = run("map", options, timing, cwd=folder)
+    missed = run("map", options, timing)
     assert "3 of 3 deadlines missed" in missed.stdout
     assert missed.returncode == 3
 
@@ -141,7 +141,7 @@ def test_an_interrupt_after_a_search_keeps_its_answer(folder, searched, monkeypa
     original = search_groups.assemble
     for module in (search_groups, map_dependent_jobs):
         monkeypatch.setattr(module, "assemble", interrupt)
-    ran(searched[0].replace("9999999", "50"), searched[1], "--no-report --out out", cwd=folder)
+    ran(searched[0].replace("9999999", "50"), searched[1], "--no-report --out out")
     assert all(name.startswith("mapping") for name in names(folder / "out"))
 
 
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_a_search(folder, searched, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(LateProgress, "__call__", interrupt)
-    answer = printed(searched, cwd=folder)
+    answer = printed(searched)
     for each in answer.get("front", [answer]):
         assert each["interrupted"] or each["status"] == "optimal"
         assert each["samples"] < 9999999
@@ -171,20 +171,20 @@ def test_lines_without_text_above_the_header_are_left_out(above, tmp_path):
 def test_networks_of_one_name_are_kept_apart_and_only_deadlines_are_counted(folder):
     options = "onnx:squeezenet onnx:squeezenet --target m3e-s2 --precision int8 --samples 20"
     timing = "--period squeezenet=1ms --deadline squeezenet-2=1us"
-    done = run("map", options, timing, cwd=folder)
+    done = run("map", options, timing)
     assert done.returncode == 3
     assert "1 of 1 deadline missed" in done.stdout
-    served = printed("map", options, timing, cwd=folder, code=3)["mini_batches"]
+    served = printed("map", options, timing, code=3)["mini_batches"]
     assert {each["network"] for each in served} == {"squeezenet", "squeezenet-2"}
-    assert "missed" not in run("map", options, "--period squeezenet=1ms", cwd=folder).stdout
+    assert "missed" not in run("map", options, "--period squeezenet=1ms").stdout
 
 
 def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
     options = "onnx:squeezenet onnx:resnet50 --target m3e-s2 --precision int8 --samples 100"
     timing = "--deadline squeezenet=600us"
-    served = printed("map", options, timing, cwd=folder)["mini_batches"]
+    served = printed("map", options, timing)["mini_batches"]
     assert [each["missed"] for each in served] == [False, False]
-    assert run("map", options, timing, cwd=folder).returncode == 0
+    assert run("map", options, timing).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
 )
 def test_a_mistake_is_one_line_and_exit_code_2(row, folder):
     arguments, *words = row
-    refused(run("map", arguments, cwd=folder), *words)
+    refused(run("map", arguments), *words)
 
 
 def test_operators_are_divided_if_that_is_asked_for(folder):
@@ -230,8 +230,8 @@ def test_operators_are_divided_if_that_is_asked_for(folder):
         ncf,
         "--target m3e-s2 --bandwidth '4000 GB/s' --batch 256 --precision int8 --samples 300",
     )
-    whole = printed(options, cwd=folder)
-    cut = printed(options, "--cut --out cut", cwd=folder)
+    whole = printed(options)
+    cut = printed(options, "--cut --out cut")
     assert cut["lower_bound"] <= cut["makespan"] < whole["lower_bound"]
     assert len(cut["jobs"]) > len(whole["jobs"])
     saved = json.loads((folder / "cut" / "mapping.json").read_text())
@@ -242,8 +242,8 @@ def test_operators_are_divided_if_that_is_asked_for(folder):
         "--objective makespan,energy",
         "--cost maestro",
     ):
-        refused(run(options, "--cut", more, cwd=folder), "--cut goes with")
-    refused(run("map", ncf, "--bandwidth '1 GB/s' --cut", cwd=folder), "--target")
+        refused(run(options, "--cut", more), "--cut goes with")
+    refused(run("map", ncf, "--bandwidth '1 GB/s' --cut"), "--target")
 
 
 @pytest.mark.parametrize(("precision", "unit"), [("int8", "OP/s"), ("fp16", "FLOP/s")])

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def written(tmp_path):
+def written(tmp_path, monkeypatch):
+    """A file in the folder where commands run."""
+    monkeypatch.chdir(tmp_path)
     return write_sequence(step(), tmp_path / "step.json.gz")
 
 
 def test_place_prints_one_json_object_and_writes_the_same(written):
-    answer = printed(
-        "place", written.name, "--fast 50% --explain w --curve --out placed", cwd=written.parent
-    )
+    answer = printed("place", written.name, "--fast 50% --explain w --curve --out placed")
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
@@ -43,7 +43,7 @@ def test_an_interrupt_after_the_search_keeps_its_answer(written, monkeypatch):
 
     original = MemoryPlan.as_json
     monkeypatch.setattr(MemoryPlan, "as_json", interrupt)
-    ran("place", written, "--fast 50% --no-report --out placed", cwd=written.parent)
+    ran("place", written, "--fast 50% --no-report --out placed")
     assert names(written.parent / "placed") == ["placement.json"]
 
 
@@ -60,7 +60,7 @@ def test_an_interrupt_after_the_search_keeps_its_answer(written, monkeypatch):
 )
 def test_mistakes_are_named_and_leave_nothing_behind(written, row):
     options, *words = row
-    refused(run("place", written.name, options, cwd=written.parent), *words)
+    refused(run("place", written.name, options), *words)
     assert list(written.parent.iterdir()) == [written]
 
 

@@ -32,7 +32,9 @@ WRITTEN = {
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """Where commands run, with files of costs and of buffers."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "costs.csv").write_text(COSTS)
     (tmp_path / "buffers.csv").write_text(BUFFERS)
     return tmp_path
@@ -50,32 +52,32 @@ def is_silent(*command, **options):
 @pytest.mark.slow
 @every_writer
 def test_json_alone_writes_nothing_and_names_no_file(command, folder):
-    assert printed(command, "--quiet", cwd=folder)["files"] == []
+    assert printed(command, "--quiet")["files"] == []
     assert names(folder) == ["buffers.csv", "costs.csv"]
 
 
 @pytest.mark.slow
 @every_writer
 def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, folder):
-    done = ran(command, "--out new/out --json", cwd=folder)
+    done = ran(command, "--out new/out --json")
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
     assert names(folder / "new" / "out") == sorted(WRITTEN[command])
-    assert is_silent(command, "--out data --no-report --quiet", cwd=folder)
+    assert is_silent(command, "--out data --no-report --quiet")
     assert names(folder / "data") == [WRITTEN[command][0]]
 
 
 def test_a_file_is_written_under_its_name_and_without_a_page(folder):
-    done = run(ALLOCATE, "--out mine.csv", cwd=folder)
+    done = run(ALLOCATE, "--out mine.csv")
     assert "wrote mine.csv" in done.stdout
     assert names(folder) == ["buffers.csv", "costs.csv", "mine.csv"]
-    assert is_silent("verify --buffers mine.csv --quiet", cwd=folder)
+    assert is_silent("verify --buffers mine.csv --quiet")
 
 
 def test_quiet_does_not_hide_mistakes(folder):
-    refused(run("map missing.csv --bandwidth '1 GB/s' --quiet", cwd=folder), "missing.csv")
+    refused(run("map missing.csv --bandwidth '1 GB/s' --quiet"), "missing.csv")
     (folder / "packed.csv").write_text("id,lower,upper,size,offset\na,0,4,600,0\nb,2,6,300,0\n")
-    rejected = run("verify --buffers packed.csv --quiet", cwd=folder)
+    rejected = run("verify --buffers packed.csv --quiet")
     assert (rejected.returncode, rejected.stdout) == (1, "")
     assert "the packing does not hold; violations: 1" in rejected.stderr
 
@@ -84,7 +86,7 @@ def test_quiet_does_not_hide_mistakes(folder):
 def test_an_empty_path_is_not_this_folder(command, folder):
     # A shell's variable that is not set.
     before = sorted(folder.iterdir())
-    refused(run(command, "--out=", cwd=folder), "--out: give a path; . is this folder")
+    refused(run(command, "--out="), "--out: give a path; . is this folder")
     assert sorted(folder.iterdir()) == before
 
 
@@ -94,12 +96,12 @@ def test_names_that_are_too_long_or_not_utf_8(folder):
         f"inspect {'x' * 300}.onnx",
         f"{PLAN} --out {'x' * 300}",
     ):
-        refused(run(command, cwd=folder), "File name too long")
+        refused(run(command), "File name too long")
     name = os.fsdecode(b"caf\xe9.onnx")
     save(folder, model("y = Relu(x)", "float[8] x", "y"), name)
-    ran(f"plan {name} --target edge-npu --effort quick --no-report --out out", cwd=folder)
+    ran(f"plan {name} --target edge-npu --effort quick --no-report --out out")
     assert json.loads((folder / "out/plan.json").read_text())["networks"][0]["name"] == r"caf\udce9"
-    ran(f"verify out --against {name}", cwd=folder)
+    ran(f"verify out --against {name}")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_names_that_are_too_long_or_not_utf_8(folder):
     """),
 )
 def test_a_misspelt_file_or_mode_is_met_half_way(command, said, folder):
-    refused(run(command, cwd=folder), said)
+    refused(run(command), said)
 
 
 def commands(group=None, path=""):
@@ -176,25 +178,23 @@ def test_the_shell_completes_commands_options_targets_and_strategies(line, words
 def test_two_plans_are_compared(folder):
     for size in ("512KiB", "4MiB"):
         options = f"--set scratchpad.capacity={size} --out {size} --no-report --quiet"
-        ran(PLAN, options, cwd=folder)
+        ran(PLAN, options)
     compare = "report 512KiB/plan.json 4MiB/plan.json"
-    done = ran(compare, "--out out", cwd=folder)
+    done = ran(compare, "--out out")
     assert "wrote out/comparison.html" in done.stdout
     # A folder stands for the plan in it, and one plan is drawn alone.
-    ran("verify 4MiB", cwd=folder)
-    ran("report 4MiB --out one", cwd=folder)
+    ran("verify 4MiB")
+    ran("report 4MiB --out one")
     assert names(folder / "one") == ["report.html", "trace.json.gz"]
-    alone = run("report 4MiB --json", cwd=folder)
+    alone = run("report 4MiB --json")
     assert (alone.returncode, "give OTHER.json" in alone.stderr) == (2, True)
     assert "Peak of scratchpad" in done.stdout
-    shown = printed(compare, cwd=folder)
+    shown = printed(compare)
     peaks = shown["figures"]["peak.scratchpad"]
     assert peaks["first"] <= 2**19 < peaks["second"] <= 2**22
     assert shown["files"] == []
     assert not (folder / "loadmaster-report").exists()
-    refused(
-        run("report 512KiB/plan.json 4MiB/plam.json", cwd=folder), "did you mean 4MiB/plan.json?"
-    )
+    refused(run("report 512KiB/plan.json 4MiB/plam.json"), "did you mean 4MiB/plan.json?")
 
 
 @pytest.mark.slow

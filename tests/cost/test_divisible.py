@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.onnx_builder import int8_graph
 
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
@@ -45,8 +44,7 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
     met = sharper = 0
     for _ in range(20):
         graph = convolution(generator)
-        (group,) = fuse(graph)
-        form = divisible(graph, group, sums=sums)
+        (form,) = parts_of(graph, sums=sums).forms
         whole = lower([graph], target).jobs
         seconds, joules = divisible_costs(whole, target, free)
         share, extra = last_turns(whole, target, seconds, free)
