@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import ARRAYS, loops, machine, nests, one_job, operand_bytes, tilings_of
+from tests.support.layers import loops, machine, nests, one_job, operand_bytes, styles, tilings_of
 from tests.support.lowered import cuts_by
 from tests.support.networks import RATES, npu
 from tests.support.onnx_builder import int8_graph
@@ -68,7 +68,7 @@ def latency_and_bytes(work, target):
 
 @given(
     nests,
-    st.sampled_from(ARRAYS),
+    styles,
     networks_on_chip,
     st.integers(0, 5000),
     st.sampled_from([8, 16, 32]),
@@ -106,7 +106,7 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
 
 @given(
     nests,
-    st.sampled_from(ARRAYS),
+    styles,
     networks_on_chip,
     *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])),
 )
@@ -127,7 +127,7 @@ def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_c
 
 @given(
     nests,
-    st.sampled_from(ARRAYS),
+    styles,
     networks_on_chip,
     st.sampled_from([1500, 4096, 10**5]),
     st.sampled_from([8, 16, 32]),
@@ -330,7 +330,7 @@ def costs(workload, target):
     return float(table.compute[0, 0]) * 1e9, table.moved[:, 0].tolist(), table.tile[:, 0].tolist()
 
 
-@given(nests, st.sampled_from(ARRAYS))
+@given(nests, styles)
 @fuzz(60)
 def test_a_larger_array_is_never_busy_for_longer(nest, style):
     """It takes longer to fill and drain only, in every repeat."""

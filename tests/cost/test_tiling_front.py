@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.layers import (
-    ARRAYS,
     loops,
     machine,
     nests,
     one_job,
     operand_bytes,
     same_fields,
+    styles,
 )
 
 import loadmaster as lm
@@ -32,7 +32,7 @@ from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, til
 FIGURES = ("compute", "moved", "tile", "energy")
 
 
-@given(nests, st.sampled_from(ARRAYS), st.sampled_from([2048, 8192, 10**5]))
+@given(nests, styles, st.sampled_from([2048, 8192, 10**5]))
 @fuzz(60)
 def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
     nest, style, buffer
@@ -47,7 +47,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
         assert all((getattr(table, name) >= getattr(least, name)).all() for name in FIGURES)
 
 
-@given(nests, st.sampled_from(ARRAYS), st.sampled_from([200, 2048, 10**5]), st.booleans())
+@given(nests, styles, st.sampled_from([200, 2048, 10**5]), st.booleans())
 @fuzz(40)
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
     nest, style, buffer, flexible
@@ -61,7 +61,7 @@ def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
         assert same_fields(together, alone)
 
 
-@given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
+@given(nests, styles, st.booleans(), st.sampled_from([0, 16, 512]), st.data())
 def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local, data):
     """A piece has any part of the groups, output channels and positions, and no tiling of it goes
     below that part of the least."""

@@ -29,6 +29,7 @@ from loadmaster.placement.sequence import Algorithm, CopyLink, StoredKind
 from loadmaster.placement.sequence_json import sequence_to_text
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
+BETWEEN = [Mode.SYNC, Mode.STATIC]
 GONE, DIRTY, CLEAN, SLOW = range(4)
 """Where a tensor's bytes are: nowhere, only in the fast memory, in both, only in the slow one."""
 
@@ -162,7 +163,7 @@ def placed_between(sequence, limits, mode, best):
 @given(
     sequences(),
     st.lists(st.integers(0, 16), min_size=5, max_size=5),
-    st.sampled_from([Mode.SYNC, Mode.STATIC]),
+    st.sampled_from(BETWEEN),
 )
 @pytest.mark.slow
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode):
@@ -172,7 +173,7 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode):
         assert best == math.inf
 
 
-@pytest.mark.parametrize("mode", [Mode.SYNC, Mode.STATIC])
+@pytest.mark.parametrize("mode", BETWEEN)
 @pytest.mark.parametrize("seed", range(12))
 def test_small_placements_are_within_the_gap_of_the_optimum(seed, mode):
     """Local search alone ended up to 17 % above it, and dropped whole solutions of the program
@@ -299,7 +300,7 @@ def every_page_alone(sequence):
 @given(
     sequences(kernels=3, tensors=2),
     st.lists(st.integers(0, 12), min_size=3, max_size=3),
-    st.sampled_from([Mode.SYNC, Mode.STATIC]),
+    st.sampled_from(BETWEEN),
 )
 def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisions(
     sequence, room, mode

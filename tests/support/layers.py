@@ -26,9 +26,6 @@ M3E = Path(
 )
 
 
-ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
-
-
 def machine(style=Style.WEIGHT_STATIONARY, rows=8, columns=16, buffer=8192, **more):
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
@@ -71,6 +68,7 @@ def one_job(nest, sizes=None, extra=0, bits=8):
     )
 
 
+styles = st.sampled_from([Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY])
 extents = st.integers(1, 70)
 nests = st.builds(
     LoopNest,
