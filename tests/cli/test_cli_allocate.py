@@ -146,17 +146,18 @@ def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
 
 @pytest.mark.parametrize(
     "row",
-    cases(f"""
+    cases("""
         --from tflm-log log.txt --out o.csv | --arena | plan 1
         --from tflm-log log.txt --arena 'plan 3' | plan 3 | did you mean plan
         --from tflm-log log.txt --memory sram | --memory | --out
         log.txt --arena 'plan 1' | --from
-        --from onnxruntime {PLANNERS}/branches.json --out o.csv | branches.json | leave --out out
+        --from onnxruntime planners/branches.json --out o.csv | branches.json | leave --out out
         --from tflm log.txt | did you mean tflm-log?
     """),
 )
 def test_a_mistake_about_a_dump_is_one_line_and_exit_code_2(row, tmp_path):
     options, *words = row
     (tmp_path / "log.txt").write_text(LOG * 2)
+    (tmp_path / "planners").symlink_to(PLANNERS)
     refused(run("allocate", options, cwd=tmp_path), *words)
-    assert names(tmp_path) == ["log.txt"]
+    assert names(tmp_path) == ["log.txt", "planners"]

@@ -43,10 +43,10 @@ def folder(tmp_path, monkeypatch):
 every_writer = pytest.mark.parametrize("command", WRITTEN, ids=lambda each: each.split()[0])
 
 
-def is_silent(*command, **options):
-    """Whether a command succeeds and says nothing."""
-    done = run(*command, **options)
-    return (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def silent(*command):
+    """Fail unless a command succeeds and says nothing."""
+    done = run(*command)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, 
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
     assert names(folder / "new" / "out") == sorted(WRITTEN[command])
-    assert is_silent(command, "--out data --no-report --quiet")
+    silent(command, "--out data --no-report --quiet")
     assert names(folder / "data") == [WRITTEN[command][0]]
 
 
@@ -71,7 +71,7 @@ def test_a_file_is_written_under_its_name_and_without_a_page(folder):
     done = run(ALLOCATE, "--out mine.csv")
     assert "wrote mine.csv" in done.stdout
     assert names(folder) == ["buffers.csv", "costs.csv", "mine.csv"]
-    assert is_silent("verify --buffers mine.csv --quiet")
+    silent("verify --buffers mine.csv --quiet")
 
 
 def test_quiet_does_not_hide_mistakes(folder):
