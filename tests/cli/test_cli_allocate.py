@@ -1,9 +1,7 @@
 """`loadmaster allocate` and `verify --buffers`: one JSON object, exit codes, whole files."""
 
-import json
-
 import pytest
-from tests.support.command_line import names, printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run, unwrapped
 from tests.support.needs import FIXTURES
 from tests.support.tables import cases
 from tests.support.user_files import BUFFERS
@@ -48,7 +46,7 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
     expected = {"kind": "load", "required": 1100, "available": 1000, "excess": 100, "instant": 5}
     assert reason | expected == reason
     assert not out.exists()
-    assert "100 in excess" in " ".join(run("allocate", file, "--capacity 1000").stdout.split())
+    assert "100 in excess" in unwrapped(run("allocate", file, "--capacity 1000"))
 
 
 @pytest.mark.slow
@@ -68,11 +66,9 @@ def test_several_memories_are_packed_written_and_verified(file):
 
 def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
     out = tmp_path / "page"
-    result = run("allocate", file, "--capacity 900 --out", out, "--json")
-    assert (result.returncode, names(out)) == (1, ["report.html"])
-    answer, page = json.loads(result.stdout), (out / "report.html").read_text()
-    assert answer["status"] == "infeasible"
-    assert "Nothing fits: load: 1100 bytes required" in page
+    answer = printed("allocate", file, "--capacity 900 --out", out, code=1)
+    assert (answer["status"], names(out)) == ("infeasible", ["report.html"])
+    assert "Nothing fits: load: 1100 bytes required" in (out / "report.html").read_text()
 
 
 def test_people_get_a_table(file):
@@ -135,8 +131,7 @@ LOG = """(id=0): size=64, offset=0, first_used=0 last_used=1
 def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     dump = tmp_path / "log.txt"
     dump.write_text(LOG)
-    done = run("allocate --from tflm-log", dump)
-    assert done.returncode == 1
+    done = ran("allocate --from tflm-log", dump, code=1)
     assert "overlap: buffers 'buffer 0' and 'buffer 1' share bytes at instant 2" in done.stdout
     assert "their plan does not hold" in done.stdout
     dump.write_text(LOG * 2)

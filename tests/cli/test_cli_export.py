@@ -1,12 +1,11 @@
 """`loadmaster export`: what it writes and prints, and how it refuses."""
 
-import json
 import re
 import shutil
 import subprocess
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import printed, ran, refused, run, unwrapped
 from tests.support.needs import FIXTURES
 from tests.support.planner_dumps import tflm_log
 
@@ -39,7 +38,7 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
     entries = planned_offsets(parse_model(data))
     assert all(offset == -1 or offset % 16 == 0 for offset in entries)
     again = run("export tflite", out, "--out", tmp_path / "again.tflite", "--scratch none")
-    assert "14 where the file has them" in " ".join(again.stdout.split())
+    assert "14 where the file has them" in unwrapped(again)
     assert "73728" not in again.stdout
     assert planned_offsets(parse_model((tmp_path / "again.tflite").read_bytes())) == entries
 
@@ -48,7 +47,7 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
 def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     out = tmp_path / "planned.tflite"
     done = ran("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
-    assert "the arena may take up to" in " ".join(done.stdout.split())
+    assert "the arena may take up to" in unwrapped(done)
     assert "Measured" not in done.stdout
     entries = planned_offsets(parse_model(out.read_bytes()))
     assert {offset % 64 for offset in entries if offset >= 0} == {0}
@@ -130,9 +129,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path):
 def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "small.tflite"
-    done = run("export tflite", MODEL, "--arena 20KiB --out", out, "--json")
-    shown = json.loads(done.stdout)
-    assert done.returncode == 1
+    shown = printed("export tflite", MODEL, "--arena 20KiB --out", out, code=1)
     assert "no bands that were tried make the arena 20.0 KiB or less" in shown["reason"]
     assert shown["peaks"][0]["operator"] == "operator 2 (CONV_2D)"
     heads = [each["head"] for each in shown["remedies"]]
@@ -160,22 +157,19 @@ def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path):
     planned, again = tmp_path / "planned.tflite", tmp_path / "again.tflite"
     done = ran("export tflite", MODEL, "--out", planned, "--scratch none")
     more = ("--extra-macs 5% --unchecked --out", again)
-    done = run("export tflite", planned, more)
-    text = " ".join(done.stdout.split())
-    assert done.returncode == 0, done.stderr
+    text = unwrapped(ran("export tflite", planned, more))
     assert "In bands not possible: has addresses for its tensors already" in text
     assert "Already optimal: nothing gained." in text
     assert again.exists()
     more = ("--arena 8KiB --unchecked --out", tmp_path / "third.tflite")
-    done = run("export tflite", planned, more)
-    assert done.returncode == 1
-    assert "with a plan alone the arena takes" in " ".join(done.stdout.split())
+    done = ran("export tflite", planned, more, code=1)
+    assert "with a plan alone the arena takes" in unwrapped(done)
     assert not (tmp_path / "third.tflite").exists()
 
 
 @pytest.mark.slow
 def test_packing_an_arena_names_its_peak_and_what_would_help():
-    text = " ".join(run("allocate", MODEL, "--capacity 48KiB").stdout.split())
+    text = unwrapped(run("allocate", MODEL, "--capacity 48KiB"))
     assert "Peak at operator 2 (CONV_2D), 55296 bytes: t9 36864, t6 18432" in text
     assert re.search(
         r"bands: 368\d\d bytes, 33.3% less for 4.5% more work \(--extra-macs 5%\)", text
@@ -185,10 +179,9 @@ def test_packing_an_arena_names_its_peak_and_what_would_help():
 
 @pytest.mark.slow
 def test_the_tensors_of_the_arena_can_be_packed_as_buffers():
-    done = run("allocate", MODEL, "--alignment 16 --json")
-    assert (done.returncode, json.loads(done.stdout)["peak"]) == (0, 55296)
-    done = run("allocate", MODEL, "--alignment 16 --capacity 48KiB --json")
-    assert (done.returncode, json.loads(done.stdout)["reason"]["excess"]) == (1, 55296 - 48 * 1024)
+    assert printed("allocate", MODEL, "--alignment 16")["peak"] == 55296
+    refusal = printed("allocate", MODEL, "--alignment 16 --capacity 48KiB", code=1)
+    assert refusal["reason"]["excess"] == 55296 - 48 * 1024
 
 
 def test_a_plan_in_the_file_does_not_change_what_it_is():

@@ -1,7 +1,7 @@
 """Every command that shows costs says what they rest on, in its table, its JSON and its report."""
 
 import pytest
-from tests.support.command_line import printed, ran
+from tests.support.command_line import printed, ran, unwrapped
 
 import loadmaster as lm
 from loadmaster.targets.load import source_text
@@ -36,7 +36,7 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
     monkeypatch.chdir(tmp_path)
     plan = ("plan onnx:squeezenet --target", npu, "--precision int8 --cut none")
     assert printed(plan)["costs"]["label"] == label
-    assert f"costs: {label} (" in " ".join(ran(plan).stdout.split())
+    assert f"costs: {label} (" in unwrapped(ran(plan))
     made = tmp_path / "loadmaster-plan"
     assert f"costs: {label} (" in (made / "report.html").read_text()
     assert [part.label for part in lm.Plan.load(made / "plan.json").costs] == [label]

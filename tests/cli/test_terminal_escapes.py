@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import ran, run
+from tests.support.command_line import ran
 from tests.support.onnx_builder import info, model, node, save
 
 from loadmaster.cli import output
@@ -48,8 +48,7 @@ def test_tables_show_hostile_names_as_text(command, kind, tmp_path):
 
 def test_error_lines_show_hostile_names_as_text(tmp_path):
     path = network(tmp_path, EVIL, shapes=False)
-    done = run("inspect", path)
-    assert done.returncode == 2
+    done = ran("inspect", path, code=2)
     assert "\N{REPLACEMENT CHARACTER}[31m" in done.stderr
     assert not CONTROL.search(done.stderr + done.stdout)
 

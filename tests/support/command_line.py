@@ -74,6 +74,11 @@ def written(stream):
     return str(stream.buffer.getvalue().decode())
 
 
+def unwrapped(result):
+    """What was printed, with one space for whatever is between words."""
+    return " ".join(result.stdout.split())
+
+
 def refused(result, *words):
     """Exit code 2, nothing on standard output, one line on standard error that holds all words."""
     assert result.returncode == 2, result.stderr
