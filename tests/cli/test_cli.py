@@ -10,6 +10,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from tests.support.command_line import names, printed, ran, refused, run, unwrapped
@@ -245,10 +246,7 @@ main()"""
 
 
 def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(load, "load", interrupt)
+    monkeypatch.setattr(load, "load", Mock(side_effect=KeyboardInterrupt))
     interrupted(run(SQUEEZENET, "--out", tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -375,8 +373,6 @@ def test_an_interrupt_that_another_error_hides_is_one(monkeypatch):
 
 
 def test_an_error_of_the_machine_is_one_line(monkeypatch):
-    def fail(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/work")
-
-    monkeypatch.setattr("loadmaster.targets.load.bundled", fail)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/work")
+    monkeypatch.setattr("loadmaster.targets.load.bundled", Mock(side_effect=full))
     refused(run("targets"), "No space left on device", "/tmp/work")

@@ -18,6 +18,7 @@ from tests.support.json_schema import KEYWORDS, SCHEMAS, conforms, errors, parts
 from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, save
+from tests.support.tables import column
 
 import loadmaster as lm
 import loadmaster.planning
@@ -70,19 +71,19 @@ COMMANDS = {
 }
 PLAN_FILE = json.loads((Path(loadmaster.planning.__file__).parent / "plan.schema.json").read_text())
 ELSEWHERE = {"calibrate", "export-iree", "run"}
-EVERYWHERE = (
-    "seconds",
-    "cpu_seconds",
-    "seed",
-    "strategy",
-    "interrupted",
-    "counters",
-    "costs",
-    "violations",
-    "network",
-    "notes",
-    "files",
-)
+EVERYWHERE = column("""
+    seconds
+    cpu_seconds
+    seed
+    strategy
+    interrupted
+    counters
+    costs
+    violations
+    network
+    notes
+    files
+""")
 """What means the same in every object that has it."""
 
 
