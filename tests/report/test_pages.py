@@ -16,6 +16,7 @@ from tests.support.browser import (
 )
 from tests.support.drawn_plan import drawn_plan
 from tests.support.hand_sequence import step
+from tests.support.job_tables import table_of
 from tests.support.networks import GraphBuilder
 from tests.support.problems import buffers_of
 from tests.support.report_pages import (
@@ -48,13 +49,9 @@ def pool(jobs=12):
     numbers = np.arange(jobs)
     latency = np.stack([1e-3 * (1 + numbers % 5), 2e-3 * (1 + numbers % 3)], axis=1)
     bandwidth = np.stack([1e9 * (1 + numbers % 3), np.full(jobs, 5e8)], axis=1)
-    names = tuple(f"job {number}" for number in numbers)
     energy = np.stack([1e-3 + 1e-4 * numbers, 5e-4 + 0 * numbers], axis=1)
-    analysis = lm.JobAnalysis(
-        names, ("fast", "slow"), latency, bandwidth, np.full(jobs, 10**6), energy
-    )
     return JobPool(
-        analysis,
+        table_of(latency, bandwidth, flops=np.full(jobs, 10**6), energy=energy),
         ((),) * jobs,
         tuple("ab"[number % 2] for number in numbers),
         (0,) * jobs,
