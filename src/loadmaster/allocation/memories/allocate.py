@@ -31,7 +31,14 @@ from loadmaster.allocation.memories.relaxation import CoverCut, Relaxation, rela
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
-from loadmaster.allocation.problem import Allocation, BuffersLike, Infeasibility, Problem, Status
+from loadmaster.allocation.problem import (
+    FREE,
+    Allocation,
+    BuffersLike,
+    Infeasibility,
+    Problem,
+    Status,
+)
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
@@ -47,8 +54,11 @@ _ROUNDS = 40
 """Most solutions of the program with further cuts."""
 _WORK = 5_000_000
 """Budget of the branch and bound that proves optimality, in entries x nodes."""
-_BUDGET_DIVISOR = 20
-"""Divisor of the usual budget for each of the many packings; larger for many buffers."""
+_PACKINGS = 10
+"""Packings that share the usual budget of one."""
+_STEP = 24
+"""Part of a memory's room by which it is lowered at most where a packing fails: half of it, each
+time. Larger steps leave more room empty, smaller ones take more solutions."""
 
 
 @validate_arguments(AllocationError)
@@ -122,8 +132,8 @@ def allocate_banks(
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
-        if task.cost is None and not task.infeasible:
-            task.pack_greedily()
+        if task.cost is None:
+            task.spill()
     return _answer(problem, costs, task, watch)
 
 
@@ -223,7 +233,7 @@ class _Task:
     reason: Infeasibility | str | None = None
     interrupted: bool = False
     counters: Counter[str] = field(default_factory=Counter)
-    _packed: dict[tuple[int, bytes], Allocation] = field(default_factory=dict)
+    _packed: dict[tuple[int, bytes, int | None], Allocation] = field(default_factory=dict)
 
     @property
     def _ceiling(self) -> int:
@@ -244,15 +254,12 @@ class _Task:
 
     def run(self) -> None:
         """Start greedily, compute a bound, then solve, pack and add cuts in turn."""
-        self._pack_single_memory_buffers()
-        if self.infeasible:
-            return
-        self.pack_greedily()
+        self.spill()
         self._raise(self.relaxation.total(_cheapest(self.costs)))
         allowed = self.costs != FORBIDDEN
         lengths = self.relaxation.last - self.relaxation.first
         entries = int(lengths @ allowed[self.relaxation.owner].sum(axis=1))
-        if self.lower == self._ceiling or entries > _MOST_ENTRIES:
+        if self.infeasible or self.lower == self._ceiling or entries > _MOST_ENTRIES:
             return
         # A bound is worth a second more.
         program = AssignmentProgram(self.relaxation, 1.0 if self._done else self.deadline.left())
@@ -266,23 +273,24 @@ class _Task:
                 return
             self.counters["rounds"] += 1
 
-    def pack_greedily(self) -> None:
-        """Search for a packing from the cheapest memory of every buffer."""
-        self._spill(_cheapest(self.costs))
-
-    def _pack_single_memory_buffers(self) -> None:
-        """Pack the buffers that are allowed in one memory only, to detect infeasibility early."""
-        single = (self.costs != FORBIDDEN).sum(axis=1) == 1
-        for bank, memory in enumerate(self.banks):
-            members = np.flatnonzero(single & (self.costs[:, bank] != FORBIDDEN))
-            if memory.capacity is not None and len(members) and not self.infeasible:
-                self._pack(bank, members)
+    def spill(self, known: tuple[Ints, Ints] | None = None) -> None:
+        """Search for a packing from the cheapest memory of every buffer, and from a ``known``
+        packing of some of them, by default of those that have one memory only."""
+        nodes = 0 if self._done else self.effort.nodes
+        if known is None:
+            single = (self.costs != FORBIDDEN).sum(axis=1) == 1
+            known = self._packing(np.where(single, _cheapest(self.costs), FREE))[:2]
+        if self.infeasible:
+            return
+        found = spill(self.problem, self.banks, self.relaxation, known, self._pack, nodes)
+        if found is not None:
+            self._keep(*found)
 
     def _round(self, nodes: int) -> bool:
         """Solve the program once and pack the assignment; return False if the search is over."""
         program = AssignmentProgram(self.relaxation, self.deadline.left())
         program.tighten()
-        better = program.integer()
+        better = program.integer(nodes)
         if (
             better is None
             or not self.relaxation.holds(better)
@@ -292,16 +300,11 @@ class _Task:
         if better is None:
             return False
         cuts, room = len(self.relaxation.cuts), np.array([*self.relaxation.room.values()])
-        if fit_or_tighten(
-            better,
-            self._assign_within,
-            self._try,
-            room,
-            0 * room,
-            rounds=self.effort.packings,
-        ):
+        rounds = 2 * self.effort.packings
+        fit_or_tighten(better, self._assign_within, self._try, room, 0 * room, rounds=rounds)
+        if self.relaxation.total(better) == self.cost:
             return True
-        self._spill(better)
+        self.spill(self._packing(better)[:2])
         if len(self.relaxation.cuts) == cuts:
             self._prove(program, min(self._ceiling, self.relaxation.total(better)), nodes)
         return len(self.relaxation.cuts) > cuts
@@ -340,25 +343,33 @@ class _Task:
         return chosen
 
     def _try(self, chosen: Ints, _: int) -> bool | Ints:
-        """Pack an assignment and return True; buffers proven not to fit together become a cut. If a
-        memory cannot be packed, return the excess of a packing of it, 0 for the others."""
-        offsets = np.zeros(len(chosen), dtype=np.int64)
-        for bank in range(len(self.banks)):
-            members = np.flatnonzero(chosen == bank)
-            placed = self._pack(bank, members)
-            if placed is None:
-                peak, room = self._allocate(bank, members, None).peak or 0, self.relaxation.room
-                return np.where(np.array([*room]) == bank, peak - room.get(bank, 0), 0)
-            offsets[members] = placed
-        self._keep(chosen, offsets)
+        """Pack an assignment, fill what it leaves empty, and return True; or return by how much it
+        exceeds the memories."""
+        memory, offsets, excess = self._packing(chosen)
+        if excess.any():
+            return excess
+        self._keep(memory, offsets)
+        if not self._done:
+            self.spill((memory, offsets))
         return True
 
-    def _spill(self, start: Ints) -> None:
-        """Search for a packing by moving buffers from one memory to another."""
-        nodes = 0 if self._done else self.effort.nodes
-        found = spill(self.problem, self.banks, self.relaxation, start, self._pack, nodes)
-        if found is not None:
-            self._keep(*found)
+    def _packing(self, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+        """Pack an assignment: return memory and offset of every buffer, and 0 for each memory that
+        has a limit. If not all fit into one, those beyond its capacity are `FREE` in a packing of
+        all, whose excess is returned, at most a share of the room."""
+        memory, offsets = np.full((2, len(chosen)), FREE, dtype=np.int64)
+        excess = dict.fromkeys(self.relaxation.room, 0)
+        for at, bank in enumerate(self.banks):
+            members = np.flatnonzero(chosen == at)
+            answer = self._pack(at, members, bank.capacity)
+            if answer.offsets is None:
+                answer, room = self._pack(at, members, None), self.relaxation.room.get(at, 0)
+                excess[at] = max(1, min((answer.peak or 0) - room, room // _STEP))
+            if answer.offsets is not None:
+                end = answer.offsets + self.problem.size[members]
+                fits = end <= (np.inf if bank.capacity is None else bank.capacity)
+                memory[members[fits]], offsets[members[fits]] = at, answer.offsets[fits]
+        return memory, offsets, np.array([*excess.values()])
 
     def _keep(self, chosen: Ints, offsets: Ints) -> None:
         """Keep a packing if it is the cheapest so far."""
@@ -366,14 +377,14 @@ class _Task:
         if self.cost is None or cost < self.cost:
             self.chosen, self.offsets, self.cost = chosen, offsets, cost
 
-    def _pack(self, bank: int, members: Ints) -> Ints | None:
-        """Pack the members of a memory; None if that fails. Buffers proven not to fit together are
-        added as a cut."""
-        key = (bank, members.tobytes())
+    def _pack(self, bank: int, members: Ints, capacity: int | None) -> Allocation:
+        """Pack the members of a memory within ``capacity``, once. Buffers proven not to fit
+        together are added as a cut."""
+        key = (bank, members.tobytes(), capacity)
         if key not in self._packed:
-            self._packed[key] = self._allocate(bank, members, self.banks[bank].capacity)
+            self._packed[key] = self._allocate(bank, members, capacity)
             self._learn(bank, members, self._packed[key])
-        return self._packed[key].offsets
+        return self._packed[key]
 
     def _allocate(self, bank: int, members: Ints, capacity: int | None) -> Allocation:
         """Allocate the buffers ``members`` in one memory, with a share of the effort."""
@@ -386,7 +397,7 @@ class _Task:
             self.threads,
             # After Ctrl-C, as after the deadline: greedy packings only.
             Deadline.within(0.0) if self.interrupted else self.deadline,
-            self.effort.divided(_BUDGET_DIVISOR + len(members) // 8),
+            self.effort.divided(_PACKINGS),
         )
         self.interrupted |= answer.interrupted
         self.counters["packings"] += 1
@@ -458,7 +469,9 @@ def _pack_memory(
     mine = offsets[members]
     solid = problem.solid[members]
     peak = int((mine + problem.size[members])[solid].max(initial=0))
-    known = task._packed.get((bank, np.flatnonzero(task.chosen == bank).tobytes()))
+    known = task._packed.get(
+        (bank, np.flatnonzero(task.chosen == bank).tobytes(), task.banks[bank].capacity)
+    )
     lower = 0 if known is None else known.lower_bound
     status: Status = "optimal" if lower == peak else "feasible"
     return Allocation(

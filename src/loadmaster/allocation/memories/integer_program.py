@@ -17,9 +17,6 @@ from loadmaster.core.arrays import Floats, Ints, Mask, ranges
 from loadmaster.core.linear_program import LinearProgram, Solved
 from loadmaster.core.progress import Deadline
 
-_MIP_NODES = 500
-"""Nodes of branch and bound that HiGHS may visit in one solution."""
-
 
 class AssignmentProgram:
     """The integer program of a relaxation: minimise the cost of all buffers, each in one memory,
@@ -84,7 +81,7 @@ class AssignmentProgram:
             self._relaxation.cuts.extend(cuts)
             self._add_cuts(cuts)
 
-    def integer(self, nodes: int = _MIP_NODES) -> Ints | None:
+    def integer(self, nodes: int) -> Ints | None:
         """Solve the integer program; return its assignment, which has to be checked, or None."""
         columns = self._column[self._pairs]
         self._program.bound_columns(columns, 0.0, 1.0)

@@ -10,34 +10,31 @@ import numpy as np
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, cheapest_first, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.allocation.problem import FREE, Allocation, Problem
 from loadmaster.core.arrays import Floats, Ints, Mask
 
-_CLOSE = 5_000
-"""Most buffers for which packings are searched, beside first fit and exchanges."""
-
-Pack = Callable[[int, Ints], Ints | None]
-"""A function that packs some buffers in a memory within its capacity, or returns None."""
+Pack = Callable[[int, Ints, int | None], Allocation]
+"""A function that packs some buffers in a memory within a capacity, or without one."""
+_MANY = 5_000
+"""Buffers above which few orders are tried."""
 
 
 def spill(
     problem: Problem,
     banks: tuple[Bank, ...],
     relaxation: Relaxation,
-    start: Ints,
+    known: tuple[Ints, Ints],
     pack: Pack,
     nodes: int,
 ) -> tuple[Ints, Ints] | None:
-    """Turn an assignment that may be overfull into memory and offset of every buffer; None if some
-    buffer finds no place.
+    """Choose memory and offset of every buffer; None if some buffer finds no place.
 
-    A buffer that does not fit moves to its next cheapest memory; buffers with no memory left are
-    placed first. ``nodes`` is the budget of exchanges in each of a few packings of a memory.
+    Each buffer begins in its cheapest memory. A buffer that does not fit moves to its next cheapest
+    one; buffers with no memory left are placed first. ``known`` has the memories and offsets of
+    buffers that are packed already, `FREE` for others. ``nodes`` is the budget of exchanges in each
+    of a few packings of a memory.
     """
-    left = [
-        list(dict.fromkeys([first, *mine]))
-        for first, mine in zip(start.tolist(), _choices(relaxation.cost), strict=True)
-    ]
+    left = _choices(relaxation.cost)
     offsets = np.full(len(problem), FREE, dtype=np.int64)
     chosen = np.array([mine[0] for mine in left], dtype=np.int64)
     dirty = {*relaxation.room}
@@ -47,7 +44,8 @@ def spill(
         members = np.flatnonzero(chosen == bank)
         part, capacity = in_bank(problem, members, banks[bank]), banks[bank].capacity or 0
         saved = _cost_saved(relaxation.cost, left, members)
-        found = _keep(part, capacity, bank, relaxation, members, saved, pack, nodes)
+        packed = np.where(known[0][members] == bank, known[1][members], part.pin)
+        found = _keep(part, capacity, packed, bank, relaxation, members, saved, nodes)
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
             left[buffer].pop(0)
@@ -57,7 +55,7 @@ def spill(
             dirty |= {left[buffer][0]} & relaxation.room.keys()
     for bank in sorted({*range(len(banks))} - relaxation.room.keys()):
         members = np.flatnonzero(chosen == bank)
-        placed = pack(bank, members)
+        placed = pack(bank, members, None).offsets
         if placed is None:
             return None
         offsets[members] = placed
@@ -93,15 +91,15 @@ def _area(relaxation: Relaxation) -> Floats:
 def _keep(
     part: Problem,
     capacity: int,
+    packed: Ints,
     bank: int,
     relaxation: Relaxation,
     members: Ints,
     saved: Floats,
-    pack: Pack,
     nodes: int,
 ) -> Ints:
-    """Offsets of the buffers that stay; `FREE` for the others. Those that save most per byte and
-    relevant instant are placed first."""
+    """Offsets of the buffers that stay; `FREE` for the others, as in ``packed``, a packing to begin
+    with. Those that save most per byte and relevant instant are placed first."""
     pinned = part.pin >= 0
     must = pinned | np.isinf(saved)
     gain = np.where(must, np.inf, saved / _area(relaxation)[members])
@@ -109,33 +107,11 @@ def _keep(
     stay = _by_load(relaxation, bank, members, order) | pinned
     worth = np.where(must, 1.0 + saved[~must].sum(), saved)
     native = packing_problem(part)
-    orders = [each[stay[each]] for each in native.orders()[: None if len(members) <= _CLOSE else 3]]
-    packed = np.where(pinned, part.pin, FREE)
-    if len(members) <= _CLOSE:
-        _pack_most(bank, members, packed, order[stay[order]], int(pinned.sum()), pack)
-        # In the order of their addresses first fit places all of them again, then others.
-        orders.append(np.lexsort((-gain, np.where(packed == FREE, capacity, packed))))
+    orders = [each[stay[each]] for each in native.orders()[: None if len(members) <= _MANY else 3]]
+    # In the order of their addresses first fit places all that are packed again, then others.
+    orders.append(np.lexsort((-gain, np.where(packed == FREE, capacity, packed))))
     found = [native.place_what_fits(each, capacity, worth, nodes) for each in orders]
     return max([packed, *found], key=lambda offsets: float(worth[offsets != FREE].sum()))
-
-
-def _pack_most(
-    bank: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack
-) -> None:
-    """Pack as many buffers of ``order`` as possible, by bisection; the first ``pinned`` always
-    stay."""
-    some, too_many = pinned, len(order) + 1
-    count = len(order)
-    while some < count < too_many:
-        mine = np.sort(order[:count])
-        packed = pack(bank, members[mine])
-        if packed is None:
-            too_many = count
-        else:
-            some = count
-            offsets[:] = FREE
-            offsets[mine] = packed
-        count = (some + too_many) // 2
 
 
 def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> Mask:
