@@ -10,6 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import (
+    answer_holds,
     buffers_of,
     clash,
     crowd,
@@ -30,15 +31,6 @@ EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name i
 plain = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10
 )
-
-
-def answer_holds(buffers, answer):
-    if answer.offsets is None:
-        assert answer.peak is None
-        return
-    assert lm.verify_buffers(problem_of(buffers), answer.offsets, answer.capacity) == ()
-    assert answer.lower_bound <= answer.peak
-    assert (answer.status == "optimal") == (answer.peak == answer.lower_bound)
 
 
 @pytest.mark.parametrize("name", ["auto", "exact"])

@@ -144,18 +144,20 @@ THREE = buffers_of("a 0 4 6, b 2 6 3, c 5 9 8")
 CROWDED = crowd(300, 300, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM]
 
 
-def test_accesses_costs_preferences_and_pins_decide():
-    def homes(changed):
-        named = {buffer.id: buffer for buffer in buffers_of(changed)}
-        return lm.allocate_banks(
-            [named.get(buffer.id, buffer) for buffer in THREE], [SRAM, DRAM]
-        ).memory
-
-    assert homes("b 2 6 3 accesses=100") == ("sram", "sram", "dram")
-    assert homes("c 5 9 8 prefers=sram+dram:1") == ("sram", "sram", "dram")
-    assert homes("b 2 6 3 prefers=dram+sram") == ("sram", "dram", "sram")
-    assert homes("b 2 6 3 memory=sram") == ("sram", "sram", "dram")
-    assert homes("a 0 4 6 memory=dram offset=64") == ("dram", "dram", "sram")
+@pytest.mark.parametrize(
+    ("changed", "memories"),
+    cases("""
+        b 2 6 3 accesses=100 | sram sram dram
+        c 5 9 8 prefers=sram+dram:1 | sram sram dram
+        b 2 6 3 prefers=dram+sram | sram dram sram
+        b 2 6 3 memory=sram | sram sram dram
+        a 0 4 6 memory=dram offset=64 | dram dram sram
+    """),
+)
+def test_accesses_costs_preferences_and_pins_decide(changed, memories):
+    (new,) = buffers_of(changed)
+    buffers = [new if new.id == buffer.id else buffer for buffer in THREE]
+    assert lm.allocate_banks(buffers, [SRAM, DRAM]).memory == tuple(memories.split())
 
 
 def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
@@ -309,22 +311,19 @@ def test_the_verifier_keeps_aliases_together():
         (THREE, [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
         (THREE, [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
         (THREE, [lm.Bank("m", reserved=(1, 2))], "'m': reserved: give pairs"),
-        (buffers_of("a 0 1 1 memory=l2"), [SRAM], "'a': memory 'l2' does not exist"),
-        (buffers_of("a 0 1 1 prefers=l2"), [SRAM], "'a': memory 'l2' does not exist"),
-        (
-            buffers_of("a 0 1 1 prefers=dram memory=sram"),
-            [SRAM, DRAM],
-            "'sram' is not among those it prefers",
-        ),
-        (buffers_of("a 0 1 1 prefers=sram+sram"), [SRAM], "names a memory twice"),
-        (buffers_of("a 0 1 1 accesses=-1"), [SRAM], "accesses has -1"),
-        (
-            buffers_of("a 0 1 1 prefers=sram:4611686018427387904"),
-            [SRAM],
-            "prefers has 4611686018427387904",
-        ),
         ([lm.Buffer("a", 0, 1, 2**40, accesses=2**40)], [SRAM, DRAM], "2\\^62 or more"),
-        (buffers_of("a 0 1 1 offset=0"), [SRAM, DRAM], "offset is pinned, but not the memory"),
+        *(
+            (buffers_of(f"a 0 1 1 {fields}"), [SRAM, DRAM], words)
+            for fields, words in cases("""
+            memory=l2 | 'a': memory 'l2' does not exist
+            prefers=l2 | 'a': memory 'l2' does not exist
+            prefers=dram memory=sram | 'sram' is not among those it prefers
+            prefers=sram+sram | names a memory twice
+            accesses=-1 | accesses has -1
+            prefers=sram:4611686018427387904 | prefers has 4611686018427387904
+            offset=0 | offset is pinned, but not the memory
+            """)
+        ),
     ],
 )
 def test_malformed_memories_are_refused_by_name(buffers, banks, words):
@@ -364,15 +363,6 @@ def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_
     assert (answer.status, answer.interrupted) == ("optimal", False)
 
 
-@pytest.mark.parametrize(
-    ("banks", "message"),
-    [
-        ([lm.Bank("x", 64, alignment=0)], "alignment is 0"),
-        ([lm.Bank("x", "64")], "capacity is '64'"),
-        ([lm.Bank("x", 64), lm.Bank("x", 64)], "'x' is there twice"),
-    ],
-)
-def test_malformed_memories_are_refused_where_a_packing_is_checked(banks, message):
-    problem = lm.problem_of([lm.Buffer("a", 0, 2, 8)])
-    with pytest.raises(AllocationError, match=message):
-        lm.verify_banks(problem, ["x"], [0], banks)
+def test_malformed_memories_are_refused_where_a_packing_is_checked():
+    with pytest.raises(AllocationError, match="capacity is '64'"):
+        lm.verify_banks(problem_of(THREE[:1]), ["x"], [0], [lm.Bank("x", "64")])

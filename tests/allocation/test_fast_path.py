@@ -28,9 +28,15 @@ def test_it_agrees_with_the_general_way(rows, capacity):
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]],
+    ("row", "said"),
+    [
+        ((-1, 2, 3), "lower is -1"),
+        ((3, 2, 3), "upper is 2, before lower"),
+        ((0, 2, -3), "size is -3"),
+        ((0, 2, 2**62), r"size is \d+, which is 2\^62"),
+        ((0, 2, 2**61), "the sizes add up to"),
+    ],
 )
-def test_what_is_malformed_is_refused_all_the_same(rows):
-    with pytest.raises(lm.AllocationError):
-        lm.allocate(columns(rows))
+def test_what_is_malformed_is_refused_all_the_same(row, said):
+    with pytest.raises(lm.AllocationError, match=said):
+        lm.allocate(columns([row] * 2))

@@ -248,6 +248,18 @@ def every_offset(buffers, most, *, reserved=(), aliases=(), in_place=(), conflic
     return search([], 0, None)
 
 
+def answer_holds(buffers, answer, **wanted):
+    """Fail unless a packing that was found is valid, and optimal only where it meets its bound."""
+    if answer.offsets is None:
+        assert answer.peak is None
+        return
+    assert (
+        lm.verify_buffers(lm.problem_of(buffers, **wanted), answer.offsets, answer.capacity) == ()
+    )
+    assert answer.lower_bound <= answer.peak
+    assert (answer.status == "optimal") == (answer.peak == answer.lower_bound)
+
+
 @st.composite
 def demands(draw, count):
     """Any combination of reserved ranges, an alias group, in-place pairs and conflicts."""
