@@ -29,6 +29,11 @@ class Case:
             }
         return [each.message for each in found.violations]
 
+    def holds(self, plan):
+        """Fail if anything is wrong with a plan, as it stands or when it is run."""
+        assert lm.verify(plan) == ()
+        assert self.faults(plan) == []
+
 
 @pytest.fixture
 def case(tmp_path):
