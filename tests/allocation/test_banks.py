@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import attempt, buffers_of, crowd, every_offset, orderly, records
+from tests.support.problems import among, attempt, buffers_of, crowd, every_offset, orderly, records
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -23,47 +23,29 @@ SRAM = lm.Bank("sram", 10)
 DRAM = lm.Bank("dram")
 
 
-def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None):
+def least_cost(buffers, banks, cost, **wanted):
     """By trying every assignment, and every offset of each memory."""
     best = None
     for homes in itertools.product(range(len(banks)), repeat=len(buffers)):
         spent = [int(cost[i, home]) for i, home in enumerate(homes)]
         if min(spent, default=0) < 0 or (best is not None and sum(spent) >= best):
             continue
-        if any(len({homes[i] for i, _ in group}) > 1 for group in aliases):
+        if any(len({homes[i] for i, _ in group}) > 1 for group in wanted.get("aliases", ())):
             continue
-        if all(
-            fits(buffers, homes, at, bank, aliases, in_place, conflicts)
-            for at, bank in enumerate(banks)
-        ):
+        if all(fits(buffers, homes, at, bank, wanted) for at, bank in enumerate(banks)):
             best = sum(spent)
     return best
 
 
-def fits(buffers, homes, at, bank, aliases, in_place, conflicts):
+def fits(buffers, homes, at, bank, wanted):
     inside = [i for i, home in enumerate(homes) if home == at]
-    place = {i: k for k, i in enumerate(inside)}
     mine = [
         replace(buffers[i], alignment=int(np.lcm(buffers[i].alignment, bank.alignment)))
         for i in inside
     ]
     most = 60 if bank.capacity is None else bank.capacity
-    groups = tuple(
-        tuple((place[i], up) for i, up in group) for group in aliases if group[0][0] in place
-    )
-    pairs, apart = (
-        [(place[i], place[j]) for i, j in found or () if i in place and j in place]
-        for found in (in_place, conflicts)
-    )
-    found = every_offset(
-        mine,
-        most,
-        reserved=bank.reserved,
-        aliases=groups,
-        in_place=pairs,
-        conflicts=None if conflicts is None else apart,
-    )
-    return found is not None
+    demands = among(inside, **wanted)
+    return every_offset(mine, most, reserved=bank.reserved, **demands) is not None
 
 
 @st.composite

@@ -8,6 +8,7 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import (
+    among,
     answer_holds,
     attempt,
     buffers_of,
@@ -53,18 +54,8 @@ def named(buffers, wanted, reason):
         groups.get(name) or index[name] for name in reason.buffers if not name.startswith("(")
     ]
     members = sorted(i for block in blocks for i, _ in block)
-    place = {i: at for at, i in enumerate(members)}
-    found = {"reserved": tuple((int(low), int(high)) for low, high in ranges)}
-    found["aliases"] = tuple(
-        tuple((place[i], shift) for i, shift in block) for block in blocks if len(block) > 1
-    )
-    for kind in ("in_place", "conflicts"):
-        if kind in wanted:
-            found[kind] = [
-                (place[i], place[j], *shift)
-                for i, j, *shift in wanted[kind]
-                if i in place and j in place
-            ]
+    found = among(members, **{kind: wanted[kind] for kind in {*wanted} - {"reserved"}})
+    found["reserved"] = tuple((int(low), int(high)) for low, high in ranges)
     if reason.instant is not None:
         assert all(
             any(cell[0] == reason.instant for i, _ in block for cell in rectangles(buffers[i]))

@@ -248,6 +248,24 @@ def every_offset(buffers, most, *, reserved=(), aliases=(), in_place=(), conflic
     return search([], 0, None)
 
 
+def among(members, aliases=(), in_place=(), conflicts=None):
+    """The demands that concern some of the buffers alone, by their places among these."""
+    place = {i: at for at, i in enumerate(members)}
+
+    def within(pairs):
+        return [(place[i], place[j], *shift) for i, j, *shift in pairs if i in place and j in place]
+
+    return {
+        "aliases": tuple(
+            tuple((place[i], shift) for i, shift in group)
+            for group in aliases
+            if group[0][0] in place
+        ),
+        "in_place": within(in_place),
+        "conflicts": None if conflicts is None else within(conflicts),
+    }
+
+
 def answer_holds(buffers, answer, **wanted):
     """Fail unless a packing that was found is valid, and optimal only where it meets its bound."""
     if answer.offsets is None:
