@@ -92,22 +92,17 @@ def random_model(seed):
 
 
 def _body(rng, model, shape):
-    """A subgraph from a value of a shape to one of the same shape: its number, itself, its
-    output."""
+    """A subgraph from a value of a shape to one of the same shape: its number and itself."""
     number, subgraph = len(model.subgraphs), model.subgraph()
     values = Layers(rng, subgraph).grow([subgraph.input(shape)], rng.randint(0, 4))
     last = rng.choice([value for value in values if subgraph.shapes[value] == shape])
-    return number, subgraph, subgraph.out("TANH", [last], shape)
+    subgraph.last("TANH", [last], shape)
+    return number, subgraph
 
 
 def _branch(rng, model, main, value):
     condition = main.input("1", "bool")
-    numbers = []
-    for _ in range(2):
-        number, subgraph, result = _body(rng, model, main.shapes[value])
-        subgraph.outputs = [result]
-        numbers.append(number)
-    options = {0: numbers[0], 1: numbers[1]}
+    options = {way: _body(rng, model, main.shapes[value])[0] for way in range(2)}
     return main.out("IF", [condition, value], main.shapes[value], options)
 
 
@@ -121,11 +116,11 @@ def _loop(rng, model, main, value):
     condition.outputs = [
         condition.out("LESS", [counter, condition.tensor("1", "float32", [3.0])], "1", dtype="bool")
     ]
-    body_number, body, result = _body(rng, model, shape)
+    body_number, body = _body(rng, model, shape)
     count = body.tensor("1")
     body.inputs.insert(0, count)
     more = body.out("ADD", [count, body.tensor("1", "float32", [1.0])], "1", {0: 0})
-    body.outputs = [more, result]
+    body.outputs.insert(0, more)
     counted, looped = main.tensor("1"), main.tensor(shape)
     main.op("WHILE", [start, value], [counted, looped], {0: number, 1: body_number})
     return looped
