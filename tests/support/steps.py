@@ -97,6 +97,12 @@ class Trained:
         return model_of(self.call)
 
     @property
+    def plan(self):
+        """That of its only graph."""
+        (plan,) = self.model.plans
+        return plan
+
+    @property
     def file(self):
         """Its slow memory."""
         return self.model.memory(torch.device("cpu")).file
@@ -111,10 +117,8 @@ def least_share(rows=ROWS):
     if rows not in _LEAST:
         trained = Trained(1.0, rows=rows)
         trained.step()
-        plan = trained.model.plans[0]
-        _LEAST[rows] = float(
-            (0.6 * plan.problem.needed().max() + 0.4 * plan.unmoved_peak) / plan.unmoved_peak
-        )
+        needed = trained.plan.problem.needed().max()
+        _LEAST[rows] = float(0.6 * needed / trained.plan.unmoved_peak + 0.4)
     return _LEAST[rows]
 
 
@@ -152,17 +156,8 @@ def disturbed(folder, rounds):
             caught += 1
         sender.join()
         equal &= trained.step()
-    print(
-        "moved",
-        trained.model.plans[0].moved_bytes > 0,
-        "equal",
-        equal,
-        "caught",
-        caught,
-        "used",
-        trained.file.used,
-        flush=True,
-    )
+    moved, used = trained.plan.moved_bytes > 0, trained.file.used
+    print(f"moved {moved} equal {equal} caught {caught} used {used}", flush=True)
     while True:
         trained.step()
 

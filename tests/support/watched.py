@@ -5,40 +5,27 @@ import sys
 import warnings
 
 import torch
-from torch import nn
+from tests.support.compiled import with_plan
+from tests.support.modules import Parts, linears
 
-from loadmaster.integrations.torch_compile.backend import loadmaster
 from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
 
 
-class Network(nn.Module):
+def residual(own, x):
     """Layers whose optimizer state outweighs all else; the first call changes an attribute, so that
     Dynamo compiles the second anew."""
-
-    def __init__(self, width, layers):
-        super().__init__()
-        self.kind = None
-        self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
-
-    def forward(self, x):
-        if self.kind is None:
-            self.kind = "found out in the first step"
-        for layer in self.layers:
-            x = x + torch.tanh(layer(x))
-        return x.square().mean()
+    if own.kind is None:
+        own.kind = "found out in the first step"
+    for layer in own.layers:
+        x = x + torch.tanh(layer(x))
+    return x.square().mean()
 
 
 def trained(width, layers, share):
-    """A network with its optimizer, and what runs it under a budget."""
-    module = Network(width, layers)
+    """An optimizer, and what runs its network under a budget."""
+    module = Parts(residual, kind=None, layers=linears(width, layers, bias=False))
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
-    return (
-        module,
-        optimizer,
-        torch.compile(
-            module, backend=loadmaster, options={"fast_memory": share, "optimizer": optimizer}
-        ),
-    )
+    return optimizer, with_plan(module, share, optimizer=optimizer)
 
 
 def main(width, layers, share):
@@ -51,7 +38,7 @@ def main(width, layers, share):
         if wait:
             print("warm", flush=True)
             sys.stdin.readline()
-        _, optimizer, call = trained(size, layers, budget)
+        optimizer, call = trained(size, layers, budget)
         x = torch.randn(8, size)
         for _ in sys.stdin if wait else range(5):
             optimizer.zero_grad()

@@ -133,7 +133,7 @@ def streams(monkeypatch):
 def test_results_are_right_though_every_copy_is_as_late_as_may_be(streams):
     trained = Trained(SHARE)
     assert all(trained.step() for _ in range(4))
-    plan = trained.model.plans[0]
+    plan = trained.plan
     assert plan.moved_bytes > 0
     assert sum(len(stream.made) for stream in streams) >= 4 * len(
         plan.program.copies
@@ -172,7 +172,7 @@ def test_state_of_optimizers_counts(streams):
 def test_arenas_stay_between_steps(streams):
     trained = Trained(SHARE)
     assert trained.step()
-    assert trained.model.standing_arenas == trained.model.plans[0].program.arena.bytes > 0
+    assert trained.model.standing_arenas == trained.plan.program.arena.bytes > 0
 
 
 def test_a_copy_that_does_not_wait_for_kernels_is_noticed(streams, monkeypatch):
@@ -204,7 +204,7 @@ def without_wait(monkeypatch, left_out):
 def test_every_wait_that_is_left_out_is_noticed(streams, monkeypatch):
     trained = Trained(SHARE)
     assert trained.step()
-    program = trained.model.plans[0].program
+    program = trained.plan.program
     for launch in program.launches:
         checked(launch)
     assert trained.step()

@@ -29,7 +29,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile
 def test_a_disk_that_is_full_is_an_error_before_the_step_and_the_next_step_works(small_disk):
     trained = Trained(slow_memory=str(small_disk))
     assert trained.step()
-    assert trained.model.plans[0].moved_bytes > 0
+    assert trained.plan.moved_bytes > 0
     used = trained.file.bytes
     other = SlowFile(small_disk)
     with pytest.raises(SlowMemoryError, match="No space left"):
@@ -105,8 +105,7 @@ class Late:
 @pytest.mark.parametrize("addresses", [True, False])
 def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
     trained, queues = Trained(), ([], [])
-    model = trained.model
-    memory, made = model.memory(torch.device("cpu")), []
+    memory, made = trained.model.memory(torch.device("cpu")), []
     copy = memory.copy
     monkeypatch.setattr(
         memory,
@@ -119,8 +118,8 @@ def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
         monkeypatch.setattr(memory, "script", lambda grants: None)
     assert trained.step()
     assert trained.step()
-    assert len(made) == 2 * len(model.plans[0].program.copies) > 0
-    assert (model.plans[0].times.copied_results > 0) is not addresses
+    assert len(made) == 2 * len(trained.plan.program.copies) > 0
+    assert (trained.plan.times.copied_results > 0) is not addresses
     monkeypatch.undo()
     plain = Trained(1.0)
     assert same(trained.right, plain.gradients())
@@ -138,8 +137,8 @@ def test_an_operator_that_raises(which):
         gc.collect()
         assert trained.file.used == 0
         assert trained.step()
-    assert trained.model.plans[0].moved_bytes > 0
-    assert trained.model.plans[0].times.unforeseen == 0
+    assert trained.plan.moved_bytes > 0
+    assert trained.plan.times.unforeseen == 0
 
 
 def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
@@ -212,10 +211,12 @@ def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     in_threads(work, models)
     assert equal == [True] * 80
     for trained, budget in zip(models, budgets, strict=True):
-        plan = trained.model.plans[0]
-        assert trained.model.plans == [plan]
-        assert plan.moved_bytes > 0
-        assert plan.placed_peak <= trained.model.budget == int(budget * trained.model.unmoved_peak)
+        assert trained.plan.moved_bytes > 0
+        assert (
+            trained.plan.placed_peak
+            <= trained.model.budget
+            == int(budget * trained.model.unmoved_peak)
+        )
         assert trained.file.used == 0
     assert models[0].file is not models[1].file
 

@@ -175,7 +175,7 @@ def test_two_processes_on_one_folder(tmp_path):
     script = (
         "from tests.support.steps import Trained; import sys\n"
         "trained = Trained(slow_memory=sys.argv[1])\n"
-        "print(all(trained.step() for _ in range(8)) and trained.model.plans[0].moved_bytes > 0)"
+        "print(all(trained.step() for _ in range(8)) and trained.plan.moved_bytes > 0)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     both = [
