@@ -257,10 +257,7 @@ def test_hooks_after_a_step_have_the_gradients():
     def run(loop):
         loop.optimizer.register_step_post_hook(lambda optimizer, *_: optimizer.zero_grad())
         for number in range(3):
-            loss = loop.call(tokens(number))
-            loss.backward()
-            loop.optimizer.step()
-            loop.note(loss)
+            loop.step(number)
             assert all(p.grad is None for p in loop.module.parameters())
 
     both(run)

@@ -39,10 +39,10 @@ OPTIMIZERS = {
 }
 
 
-def steps(module, optimizer, call, count=3):
+def steps(module, optimizer, call, count=3, first=0):
     """Losses, and all parameters after every step."""
     seen = []
-    for step in range(count):
+    for step in range(first, first + count):
         loss = fit(optimizer, call, tokens(step))
         seen += clones([loss, *module.parameters()])
     return seen
@@ -298,9 +298,7 @@ def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
     steps(second, other, again, 1)
     second.load_state_dict(saved[0])
     other.load_state_dict(saved[1])
-    for step in (2, 3):
-        loss = fit(other, again, tokens(step))
-        seen += clones([loss, *second.parameters()])
+    seen += steps(second, other, again, 2, first=2)
     assert same(seen + state_of(second, other), right)
 
 
