@@ -317,7 +317,7 @@ def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(d
         banks = [lm.Bank("m", 100)]
         listed, read = (lm.allocate_banks(buffers, banks, **demands) for buffers in both)
         assert read.offsets.tolist() == listed.offsets.tolist()
-    with pytest.raises(AllocationError):
+    with pytest.raises(AllocationError, match="buffer 9 of an alias group or a pair"):
         lm.allocate(both[1], in_place=[(0, 9)])
 
 

@@ -75,13 +75,10 @@ def inputs_for(data, seed):
 
 
 def _random(rng, shape, dtype):
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(dtype)
-    return (
-        rng.integers(-100, 100, shape).astype(dtype)
-        if dtype.kind in "iu"
-        else rng.normal(0, 1.5, shape).astype(dtype)
-    )
+    if dtype.kind == "f":
+        return rng.normal(0, 1.5, shape).astype(dtype)
+    low, high = (0, 2) if dtype.kind == "b" else (-100, 100)
+    return rng.integers(low, high, shape).astype(dtype)
 
 
 def outputs_of(data, runs, arena=2**22):

@@ -5,6 +5,7 @@ import copy
 import gc
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -28,16 +29,16 @@ from loadmaster.integrations.torch_compile.backend import model_of
 
 CPU = torch.device("cpu")
 ELEMENTWISE = {
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
-    "amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
-    "fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True),
+    "adamw": partial(torch.optim.AdamW, lr=0.01),
+    "amsgrad": partial(torch.optim.Adam, lr=0.01, amsgrad=True),
+    "fused": partial(torch.optim.AdamW, lr=0.01, fused=True),
+    "rmsprop": partial(torch.optim.RMSprop, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": partial(torch.optim.Adagrad, lr=0.01),
 }
 WHOLE = {
-    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
-    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=2),
+    "adafactor": partial(torch.optim.Adafactor, lr=0.01),
+    "lbfgs": partial(torch.optim.LBFGS, lr=0.01, max_iter=2),
 }
 
 
@@ -109,7 +110,7 @@ def test_momentum_that_is_switched_on_later_has_its_state():
             loop.optimizer.param_groups[0]["momentum"] = 0.9 * (number > 1)
             loop.step(number)
 
-    both(run, lambda p: torch.optim.SGD(p, lr=0.1))
+    both(run, partial(torch.optim.SGD, lr=0.1))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_an_optimizer_goes_with_the_last_reference_to_it():
 
 def test_a_plan_that_moves_nothing_is_made_again_where_a_share_falls_below_it():
     """A share is of what a step takes, which falls with the state of the optimizer."""
-    loop = Loop(lambda given: torch.optim.AdamW(given, amsgrad=True), share=0.85)
+    loop = Loop(partial(torch.optim.AdamW, amsgrad=True), share=0.85)
     steps(4)(loop)
     before = loop.model.summary()
     assert before.moved_bytes == 0

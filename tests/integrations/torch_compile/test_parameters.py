@@ -30,12 +30,11 @@ from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
 from loadmaster.integrations.torch_compile.persistent import PersistentTensors
 
 OPTIMIZERS = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
-    "adafactor": lambda parameters: torch.optim.Adafactor(
-        parameters, lr=0.01
-    ),  # no elements by themselves; state of other shapes
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.1),
+    # No elements by themselves; state of other shapes.
+    "adafactor": partial(torch.optim.Adafactor, lr=0.01),
+    "adamw": partial(torch.optim.AdamW, lr=0.01),
 }
 
 
@@ -119,7 +118,7 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         (torch.optim.RMSprop, {"weight_decay": 0.1}),
         (torch.optim.SGD, {"momentum": 0.9}),
         (OPTIMIZERS["momentum"], {"momentum": 0.0}),
-        (lambda p: torch.optim.Adam(p, amsgrad=True), {"amsgrad": False}),
+        (partial(torch.optim.Adam, amsgrad=True), {"amsgrad": False}),
     ],
 )
 def test_updates_whose_temporaries_or_state_change_are_the_optimizers(make, change):
