@@ -24,7 +24,6 @@ from tests.support.problems import (
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.problem import EXHAUSTED, Load
-from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
@@ -141,7 +140,7 @@ def test_aligned_buffers_that_fit_are_not_called_infeasible():
     ],
 )
 def test_a_buffer_is_alive_during_all_of_its_lifetimes(lifetimes, alive):
-    parts = problem_of([lm.Buffer.during("b", lifetimes, 4)]).parts
+    parts = lm.problem_of([lm.Buffer.during("b", lifetimes, 4)]).parts
     assert list(zip(parts.lower.tolist(), parts.upper.tolist(), strict=True)) == alive
 
 
@@ -170,7 +169,7 @@ def fullest_instant(problem):
 
 def test_what_is_alive_two_by_two_is_the_proof():
     answer = lm.allocate(THREE)
-    assert fullest_instant(problem_of(THREE)) == 13
+    assert fullest_instant(lm.problem_of(THREE)) == 13
     assert (answer.status, answer.peak, answer.certificate) == (
         "optimal",
         18,
@@ -193,7 +192,7 @@ def test_what_is_alive_two_by_two_is_the_reason():
 @given(records())
 @fuzz(40)
 def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffers):
-    problem = problem_of(buffers)
+    problem = lm.problem_of(buffers)
     by_load, bound = fullest_instant(problem), lower_bound(problem)
     assert by_load <= bound.bytes <= lowest_peak(buffers)
     event(f"by pairs: {bound.instant is None}")

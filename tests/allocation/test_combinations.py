@@ -22,7 +22,6 @@ from tests.support.problems import (
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
-from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.effort import Effort
 
@@ -249,7 +248,7 @@ def test_cp_sat_agrees_under_every_combination(case):
 @given(records(), st.data())
 @fuzz(60)
 def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers, data):
-    text = format_buffers(problem_of(buffers)) if buffers else "id,lower,upper,size\n"
+    text = format_buffers(lm.problem_of(buffers)) if buffers else "id,lower,upper,size\n"
     at = data.draw(st.integers(0, len(text)))
     hostile = ["", "nan", "inf", "-1", "1e9", '"', ",", "\n", "\x00", "id,", "0-5@9:1", "\u0664"]
     hostile += [":", "1_0", *map(str, (2**62, 2**63, 10**400))]
