@@ -293,6 +293,18 @@ def _attention_backward(*mask):
 
 
 IMAGES, MORE, FEW = "8x6x20x20", "1x48x8x8", "1x6x20x20"
+
+
+def _pooling_backward():
+    (x,) = _tensors(IMAGES)
+    out, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])
+
+    def function(g, x, i):
+        return aten.max_pool2d_with_indices_backward(g, x, [2, 2], [2, 2], [0, 0], [1, 1], False, i)
+
+    return function, [randn(out.shape), x, indices]
+
+
 CASES = {
     "convolution by samples": (_convolution, f"{IMAGES} 4x6x3x3 4", 16, 0),
     "convolution by channels": (_convolution, f"{MORE} 48x48x3x3 48", 60, -1),
@@ -382,6 +394,7 @@ CASES = {
         8,
         1,
     ),
+    "maximum pooling's gradient": (*_pooling_backward(), 24, 0),
     "average pooling": (lambda x: aten.avg_pool2d(x, [2, 2], [2, 2]), IMAGES, 16, 0),
     "average pooling's gradient": (
         lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None),
@@ -459,19 +472,6 @@ def test_a_tensor_whose_blocks_would_be_ten_thousands_of_reads_stays_in_memory()
         for rows, one in captured.items()
     }
     assert streamed == {2_000: {0, 1}, 20_000: {1}}
-
-
-def test_maximum_pooling_gives_its_gradient_to_the_same_elements(tmp_path):
-    (x,) = _tensors(IMAGES)
-    out, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])
-
-    def function(g, x, i):
-        return aten.max_pool2d_with_indices_backward(g, x, [2, 2], [2, 2], [0, 0], [1, 1], False, i)
-
-    inputs = [randn(out.shape), x, indices]
-    (made,), target = in_blocks(function, inputs, 24 << 10, tmp_path)
-    assert target.run.pieces > 1
-    assert torch.equal(made, function(*inputs))
 
 
 def pyramid(own, x):

@@ -24,11 +24,6 @@ def layer():
     return module, x
 
 
-def test_buffers_are_freed(layer):
-    free_library_buffers()
-    assert library_bytes() <= SMALL
-
-
 def test_they_count_while_their_kernel_runs_and_are_gone_after_it(layer):
     module, x = layer
     call = with_plan(module, 1.0)
