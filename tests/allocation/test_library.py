@@ -15,52 +15,44 @@ from loadmaster.allocation.problem import EXHAUSTED, Load
 STATUS = ("optimal", "feasible", "infeasible", "unknown", "invalid", "out of memory", "error")
 
 
-def structure(name, **fields):
-    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+n, pointer = ctypes.c_int64, ctypes.POINTER
+KINDS = {
+    "": n,
+    "size_t": ctypes.c_size_t,
+    "uint64_t": ctypes.c_uint64,
+    "int32_t": ctypes.c_int32,
+    "int": ctypes.c_int,
+    "double": ctypes.c_double,
+    "void*": ctypes.c_void_p,
+    "char[160]": ctypes.c_char * 160,
+}
+"""Types of fields, by their names in C; those without one are whole numbers of 64 bits."""
 
 
-n, count, pointer = ctypes.c_int64, ctypes.c_size_t, ctypes.POINTER
-Buffer = structure(
-    "Buffer", size=n, alignment=n, start=n, end=n, pinned=n, offset=n, group=n, shift=n
-)
-Gap = structure("Gap", buffer=count, start=n, end=n, low=n, high=n)
-Range = structure("Range", low=n, high=n)
-Pair = structure("Pair", one=count, other=count, shift=n)
+def structure(name, fields):
+    """A structure with fields such as ``low high count:size_t``; pointers to it are types of
+    fields, too."""
+    rows = [field.partition(":") for field in fields.split()]
+    own = {"_fields_": [(field, KINDS[kind]) for field, _, kind in rows]}
+    made = type(name, (ctypes.Structure,), own)
+    KINDS[f"{name}*"] = pointer(made)
+    return made
+
+
+Buffer = structure("Buffer", "size alignment start end pinned offset group shift")
+Gap = structure("Gap", "buffer:size_t start end low high")
+Range = structure("Range", "low high")
+Pair = structure("Pair", "one:size_t other:size_t shift")
 Problem = structure(
     "Problem",
-    buffers=pointer(Buffer),
-    buffer_count=count,
-    gaps=pointer(Gap),
-    gap_count=count,
-    reserved=pointer(Range),
-    reserved_count=count,
-    alignment=n,
-    capacity=n,
-    in_place=pointer(Pair),
-    in_place_count=count,
-    without_clock=n,
-    conflicts=pointer(Pair),
-    conflict_count=count,
+    "buffers:Buffer* buffer_count:size_t gaps:Gap* gap_count:size_t reserved:Range*"
+    " reserved_count:size_t alignment capacity in_place:Pair* in_place_count:size_t without_clock"
+    " conflicts:Pair* conflict_count:size_t",
 )
-Limits = structure(
-    "Limits",
-    seconds=ctypes.c_double,
-    work=n,
-    seed=ctypes.c_uint64,
-    threads=n,
-    cancel=ctypes.c_void_p,
-    context=ctypes.c_void_p,
-)
+Limits = structure("Limits", "seconds:double work seed:uint64_t threads cancel:void* context:void*")
 Result = structure(
     "Result",
-    status=ctypes.c_int,
-    proof=ctypes.c_int,
-    peak=n,
-    bound=n,
-    instant=n,
-    nodes=n,
-    interrupted=ctypes.c_int32,
-    message=ctypes.c_char * 160,
+    "status:int proof:int peak bound instant nodes interrupted:int32_t message:char[160]",
 )
 library = ctypes.CFUNCTYPE(
     ctypes.c_int,
