@@ -20,6 +20,7 @@ from tests.support.problems import (
     records,
     rivals,
 )
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound
@@ -131,17 +132,18 @@ def test_aligned_buffers_that_fit_are_not_called_infeasible():
 
 @pytest.mark.parametrize(
     ("lifetimes", "alive"),
-    [
-        ([(0, 10), (2, 3)], [(0, 10)]),
-        ([(8, 9), (2, 3), (0, 5)], [(0, 5), (8, 9)]),
-        ([(0, 4), (2, 6), (6, 7), (9, 9)], [(0, 7)]),
-        ([(3, 3)], []),
-        ([], []),
-    ],
+    cases("""
+        0-10 2-3 | 0-10
+        8-9 2-3 0-5 | 0-5 8-9
+        0-4 2-6 6-7 9-9 | 0-7
+        3-3 |
+        |
+    """),
 )
 def test_a_buffer_is_alive_during_all_of_its_lifetimes(lifetimes, alive):
-    parts = lm.problem_of([lm.Buffer.during("b", lifetimes, 4)]).parts
-    assert list(zip(parts.lower.tolist(), parts.upper.tolist(), strict=True)) == alive
+    spans = [tuple(map(int, span.split("-"))) for span in lifetimes.split()]
+    parts = lm.problem_of([lm.Buffer.during("b", spans, 4)]).parts
+    assert [f"{a}-{b}" for a, b in zip(parts.lower, parts.upper, strict=True)] == alive.split()
 
 
 @pytest.mark.parametrize("strategy", ["auto", "local-search"])
