@@ -15,7 +15,7 @@ from loadmaster.placement.sequence import (
 LINK = CopyLink(to_fast=10.0, to_slow=5.0, asynchronous_to_fast=2.0, asynchronous_to_slow=1.0)
 EVEN = CopyLink(1.0, 1.0, 1.0, 1.0)
 NAMES = ("x", "w", "a", "b", "da", "y")
-X, W, A, B, DA, Y = range(6)
+A = NAMES.index("a")
 
 
 def _rows(text):
@@ -55,19 +55,17 @@ def sequence_of(tensors, *kernels, name="made", link=EVEN, **more):
 
 def step(slow=4.0):
     """Kernels 0 to 4: a = f(x, w); b = g(a); da = g'(b); w -= f'(da, a); y = h(w)."""
+
+    def on(operands):
+        return [operand(NAMES.index(name), mode, slow) for name, mode in _rows(operands)]
+
     return sequence_of(
         "x 10 input, w 10 weight, a 10, b 10, da 10, y 10 output",
-        kernel("f", operand(X, "r", slow), operand(W, "r", slow), operand(A, "w", slow)),
-        kernel("g", operand(A, "r", slow), operand(B, "w", slow)),
-        kernel("gradient", operand(B, "r", slow), operand(DA, "w", slow)),
-        kernel(
-            "update",
-            operand(DA, "r", slow),
-            operand(A, "r", slow),
-            operand(W, "rw", slow),
-            workspace=5,
-        ),
-        kernel("h", operand(W, "r", slow), operand(Y, "w", slow)),
+        kernel("f", *on("x r, w r, a w")),
+        kernel("g", *on("a r, b w")),
+        kernel("gradient", *on("b r, da w")),
+        kernel("update", *on("da r, a r, w rw"), workspace=5),
+        kernel("h", *on("w r, y w")),
         name="step",
         link=LINK,
     )

@@ -38,14 +38,14 @@ KIB, MIB = 1 << 10, 1 << 20
 LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
 
 
-def sequence(seconds, sizes=(), uses=()):
-    """Kernels, each of which reads or writes tensors: (kernel, tensor, whether it writes)."""
-    operands = [
-        [operand(t, "w" if writes else "r", np.inf, 0.0) for i, t, writes in uses if i == k]
-        for k in range(len(seconds))
+def sequence(uses, sizes=()):
+    """Kernels of a second each, of which a text says what tensors they read and write: ``w0 w1,
+    r1``."""
+    kernels = [
+        kernel(f"k{k}", *(operand(int(use[1:]), use[0], np.inf, 0.0) for use in row.split()))
+        for k, row in enumerate(uses.split(","))
     ]
     tensors = ",".join(f"t{t} {size}" for t, size in enumerate(sizes))
-    kernels = [kernel(f"k{k}", *operands[k], seconds=s) for k, s in enumerate(seconds)]
     return sequence_of(tensors, *kernels, link=LINK)
 
 
@@ -72,7 +72,7 @@ def test_a_prediction_is_the_median_of_steps_and_not_a_step_of_medians():
         *(np.where(np.arange(4) == slow, 3.0, 1.0).tolist() for slow in range(4)),
     ]  # the first touches memory
     history = history_of(graph, steps, beside=0.5)
-    order = sequence([1.0] * 4)
+    order = sequence(",,,")
     assert history.predicted_seconds(graph, order, all_fast(order)) == pytest.approx(6.5)
     assert history.kernel_seconds(graph).tolist() == [1.0] * 4
 
@@ -91,8 +91,7 @@ def test_a_few_bytes_say_nothing_of_a_bandwidth():
 
 def small_and_large():
     """A small and a large tensor live over kernels that need the room of the large one."""
-    uses = [(0, 0, True), (0, 1, True), (1, 2, True), (2, 2, False), (3, 0, False), (3, 1, False)]
-    return sequence([1.0] * 4, (4 * KIB, 4 * MIB, 4 * MIB), uses)
+    return sequence("w0 w1, w2, r2, r0 r1", (4 * KIB, 4 * MIB, 4 * MIB))
 
 
 def placed(order, room, mode):
@@ -112,10 +111,9 @@ def test_small_tensors_move_where_there_is_no_room_for_them():
 
 
 def test_small_tensors_stay_only_as_long_as_all_together_are_small():
-    uses = (
-        [(0, t, True) for t in range(100)] + [(1, 100, True)] + [(2, t, False) for t in range(100)]
-    )
-    found = placed(sequence([1.0] * 3, [32 * KIB] * 100 + [MIB], uses), 4 * MIB, Mode.SYNC)
+    made, read = (" ".join(f"{mode}{t}" for t in range(100)) for mode in "wr")
+    order = sequence(f"{made}, w100, {read}", [32 * KIB] * 100 + [MIB])
+    found = placed(order, 4 * MIB, Mode.SYNC)
     assert (
         len({move.tensor for move in found.moves}) == 4
     )  # 128 KiB too much; if all of them stayed, there would be no placement
@@ -153,8 +151,7 @@ def test_what_limits_generation(waiting, copying, limit):
 
 def test_copies_overlap_kernels_where_there_is_room():
     """A tensor leaves while the next kernel runs, and is back before the last, at no cost."""
-    uses = [(0, 0, True), (2, 1, True), (3, 1, False), (5, 0, False)]
-    order = sequence([1.0] * 6, (100 * MIB, 200 * MIB), uses)
+    order = sequence("w0,, w1, r1,, r0", (100 * MIB, 200 * MIB))
     found = placed(order, 250 * MIB, Mode.ASYNC)
     assert [(move.tensor, move.to_fast) for move in found.moves] == [(0, False), (0, True)]
     assert time_moves(order, found).total == pytest.approx(6.0)
@@ -176,8 +173,7 @@ SIZE = 64 * PAGE
 
 def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
     """Below it nothing can be placed, and a budget that suffices would be refused."""
-    uses = [(t, t, True) for t in range(4)] + [(4 + t // 2, t, False) for t in range(4)]
-    order = replace(sequence([1.0] * 6, [SIZE] * 4, uses), alignment=PAGE)
+    order = replace(sequence("w0, w1, w2, w3, r0 r1, r2 r3", [SIZE] * 4), alignment=PAGE)
     problem, seen = GraphProblem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
 
     def never(problem, placement, ceilings):
