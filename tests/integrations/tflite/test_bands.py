@@ -10,6 +10,7 @@ import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.needs import FIXTURES
 from tests.support.nightly import by_night
+from tests.support.tables import cases
 from tests.support.tflite_bands import another_order, convolutional
 from tests.support.tflite_models import branches, one_operator, started
 
@@ -413,27 +414,32 @@ def test_two_paddings_of_one_tensor_are_told_apart():
     assert check_rewritten(old, new) <= head
 
 
-FILTER = "4x3x3x4"
-CONV, POOL = {0: 0, 1: 1, 2: 1, 4: 1, 5: 1}, {0: 0, 1: 1, 2: 1, 3: 3, 4: 3}
+OPTIONS = {
+    "CONV_2D": {0: 0, 1: 1, 2: 1, 4: 1, 5: 1},
+    "MAX_POOL_2D": {0: 0, 1: 1, 2: 1, 3: 3, 4: 3},
+}
 
 
 @pytest.mark.parametrize(
-    ("kind", "operands", "shape", "options"),
-    [
-        ("CONV_2D", FILTER, "1x16x4x4", CONV | {1: 0}),
-        ("CONV_2D", FILTER, "1x16x4x4", CONV | {2: 0}),
-        ("CONV_2D", FILTER, "1x12x4x4", CONV),
-        ("CONV_2D", "4x3", "1x16x4x4", CONV),
-        ("CONV_2D", "", "1x16x4x4", CONV),
-        ("CONV_2D", FILTER, "16x4x4", CONV),
-        ("MAX_POOL_2D", "", "1x16x0x4", POOL),
-        ("PAD", "int32:2x2", "1x18x6x4", None),
-        ("PAD", "int32:4x2", "1x18x6x4", None),
-        ("PAD", "", "1x16x4x4", None),
-        ("RELU", "", "1x16x0x4", None),
-    ],
+    ("kind", "operands", "shape", "zero"),
+    cases("""
+        CONV_2D | 4x3x3x4 | 1x16x4x4 | 1
+        CONV_2D | 4x3x3x4 | 1x16x4x4 | 2
+        CONV_2D | 4x3x3x4 | 1x12x4x4 |
+        CONV_2D | 4x3 | 1x16x4x4 |
+        CONV_2D | | 1x16x4x4 |
+        CONV_2D | 4x3x3x4 | 16x4x4 |
+        MAX_POOL_2D | | 1x16x0x4 |
+        PAD | int32:2x2 | 1x18x6x4 |
+        PAD | int32:4x2 | 1x18x6x4 |
+        PAD | | 1x16x4x4 |
+        RELU | | 1x16x0x4 |
+    """),
 )
-def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, options):
+def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, zero):
+    options = OPTIONS.get(kind)
+    if zero:  # the number of a stride
+        options = options | {int(zero): 0}
     data = one_operator(kind, "1x16x4x4", operands, shape, options).bytes()
     assert not list(chain_of(data).regions())
     assert [choice.bands for choice in front_of(data).choices] == [()]
