@@ -127,25 +127,25 @@ def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_pat
 def test_what_loops_of_xla_hand_on_keeps_its_address(mark, tmp_path):
     """The state of a loop, with an instant at which none of its values is alive, beside others of
     its size and of its address."""
-    named = [("init{}", 0), ("root{}", 0), ("other", 0), ("apart{}", 256), ("later{}", 256)]
-    named += [(mark.format(name), 0) for name in ("arg_tuple.3{}", "while.5{}")]
+    rows = cases("""
+        init{} | 256 | 0 | 1-2
+        root{} | 256 | 0 | 5-6
+        other{} | 128 | 0 | 4-4
+        apart{} | 256 | 256 | 1-2
+        later{} | 256 | 256 | 4-5
+        arg_tuple.3{} | 256 | 0 | 2-3
+        while.5{} | 256 | 0 | 6-8
+    """)
+    marked = {name: mark.format(name) for name in ("arg_tuple.3{}", "while.5{}")}
     values = "".join(
-        f" value: <{at} {name} @0> (size={128 if name == 'other' else 256},offset={offset}): f32\n"
-        for at, (name, offset) in enumerate(named, 2)
+        f" value: <{at} {marked.get(name, name)} @0> (size={size},offset={offset}): f32\n"
+        for at, (name, size, offset, _) in enumerate(rows, 2)
     )
-    lives = {
-        "init{}": (1, 2),
-        "arg_tuple.3{}": (2, 3),
-        "other{}": (4, 4),
-        "root{}": (5, 6),
-        "while.5{}": (6, 8),
-        "apart{}": (1, 2),
-        "later{}": (4, 5),
-    }
-    text = "".join(f"    {name}:{first}-{last}\n" for name, (first, last) in lives.items())
-    (arena,) = read("xla", xla_files(tmp_path, values, text))
+    lives = "".join(f"    {name}:{span}\n" for name, *_, span in rows)
+    (arena,) = read("xla", xla_files(tmp_path, values, lives))
     names = [name for name, *_ in lifetimes(arena)]
-    assert {name: (first, last) for name, first, last, _ in lifetimes(arena)} == lives
+    found = {name: f"{first}-{last}" for name, first, last, _ in lifetimes(arena)}
+    assert found == {name: span for name, *_, span in rows}
     groups = {frozenset(names[at] for at, _ in group) for group in arena.problem.aliases}
     assert groups == {frozenset({"init{}", "arg_tuple.3{}", "root{}", "while.5{}"})}
     assert compare(arena).violations == ()
