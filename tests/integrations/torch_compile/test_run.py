@@ -1,11 +1,11 @@
 """`loadmaster run`: budgets that hold, figures that are there, nothing that grows."""
 
 import json
-import math
 import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from math import inf, nan
 from random import Random
 from types import SimpleNamespace
 
@@ -204,19 +204,19 @@ def compared(rival, plan=ABSENT):
 
 @pytest.mark.parametrize(
     ("mine", "theirs", "verdict"),
-    [
-        ([0.96] * 5, [1.0] * 5, "faster"),
-        ([1.04] * 5, [1.0] * 5, "slower"),
-        ([0.9, 0.9, 0.9, 0.9, 1.01], [1.0] * 5, "no difference"),
-        ([0.5] * 4, [1.0] * 4, "no difference"),
-        ([1.0] * 5, [1.0] * 5, "no difference"),
+    cases("""
+        0.96 0.96 0.96 0.96 0.96 | 1 1 1 1 1 | faster
+        1.04 1.04 1.04 1.04 1.04 | 1 1 1 1 1 | slower
+        0.9 0.9 0.9 0.9 1.01 | 1 1 1 1 1 | no difference
+        0.5 0.5 0.5 0.5 | 1 1 1 1 | no difference
+        1 1 1 1 1 | 1 1 1 1 1 | no difference
         # One of nine may be an outlier either way; what slows both of a pair down says nothing.
-        ([0.9] * 8 + [5.0], [1.0] * 9, "faster"),
-        ([0.9, 9.0, 0.9, 0.9, 0.9], [1.0, 10.0, 1.0, 1.0, 1.0], "faster"),
-    ],
+        0.9 0.9 0.9 0.9 0.9 0.9 0.9 0.9 5 | 1 1 1 1 1 1 1 1 1 | faster
+        0.9 9 0.9 0.9 0.9 | 1 10 1 1 1 | faster
+    """),
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
-    found = compared(variant(theirs), variant(mine))
+    found = compared(*(variant([*map(float, each.split())]) for each in (theirs, mine)))
     difference = found["difference"]
     assert difference["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
@@ -436,12 +436,12 @@ def test_a_module_whose_only_graph_falls_back_is_refused():
 @pytest.mark.parametrize(
     ("mine", "right", "error"),
     [
-        ([1.0, math.nan], [1.0, math.nan], 0.0),
-        ([1.0, math.inf], [1.0, math.inf], 0.0),
-        ([1.5, math.nan], [1.0, math.nan], 0.5),
-        ([1.0, math.nan], [1.0, 2.0], 1e300),
-        ([1.0, 2.0], [1.0, math.nan], 1e300),
-        ([1.0, -math.inf], [1.0, math.inf], 1e300),
+        ([1.0, nan], [1.0, nan], 0.0),
+        ([1.0, inf], [1.0, inf], 0.0),
+        ([1.5, nan], [1.0, nan], 0.5),
+        ([1.0, nan], [1.0, 2.0], 1e300),
+        ([1.0, 2.0], [1.0, nan], 1e300),
+        ([1.0, -inf], [1.0, inf], 1e300),
         ([1, 3], [1, 2], 1 / 5**0.5),
         ([True], [False], 1e2 / 2**0.5),
         ([1e-9], [2e-9], 1e-7 / 2**0.5),
@@ -453,7 +453,7 @@ def test_what_is_no_number_equals_itself_and_nothing_else(mine, right, error):
     """Wherever it is among the results, whatever their type."""
     pair = [torch.ones(2), torch.tensor(mine)], [torch.ones(2), torch.tensor(right)]
     assert comparison._distance(*pair, 2) == pytest.approx(error)
-    assert (comparison._distance(*pair, math.inf) == 0) == (error == 0)
+    assert (comparison._distance(*pair, inf) == 0) == (error == 0)
 
 
 def test_results_that_are_whole_numbers_are_compared():
