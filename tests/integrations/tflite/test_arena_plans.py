@@ -215,7 +215,7 @@ def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path):
         outputs_of(exported.data, runs, exported.after.least)[0][0].tobytes()
         == outputs_of(data, runs)[0][0].tobytes()
     )
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="allocate"):
         outputs_of(exported.data, runs, exported.after.least - 16)
 
 

@@ -163,7 +163,7 @@ def test_wrong_rows_are_found_in_every_band():
             starts = list(bands.starts)
             starts[band] += shift
             if starts[band] >= 0:
-                with pytest.raises(AllocationError):
+                with pytest.raises(AllocationError, match="the rewritten file found a fault"):
                     check_rewritten(old, planned(old, [replace(bands, starts=tuple(starts))])[0])
 
 

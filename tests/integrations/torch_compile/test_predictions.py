@@ -106,7 +106,7 @@ def test_small_tensors_move_where_there_is_no_room_for_them():
         small_and_large(), np.array([5 * MIB, 4 * MIB, 4 * MIB, 5 * MIB]), Mode.SYNC
     )
     assert {move.tensor for move in found.moves} == {0, 1}
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError, match="kernel 'k"):
         place_for_runtime(small_and_large(), np.full(4, 3 * MIB), Mode.SYNC)
 
 
