@@ -18,6 +18,7 @@ from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import CoverCut, relax
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.progress import Deadline
 
 SRAM = lm.Bank("sram", 10)
 DRAM = lm.Bank("dram")
@@ -228,6 +229,15 @@ def test_an_interrupt_at_any_packing_ends_the_search_with_a_packing(where, monke
     assert answer.memory is not None
     if where == "solve":
         assert all(args[5].passed() for args in calls[1:])
+
+
+def test_a_round_that_a_time_limit_ends_is_interrupted(monkeypatch):
+    def ended(task, nodes):
+        task.deadline = Deadline.within(0.0)
+        return False
+
+    monkeypatch.setattr(allocate._Task, "_round", ended)
+    assert lm.allocate_banks(*CROWDED, time_limit=60.0).interrupted
 
 
 def test_a_time_limit_that_does_not_strike_changes_nothing():

@@ -268,10 +268,13 @@ class _Task:
         if len(self.costs) > _MOST or entries > _CELLS:
             return
         nodes = max(20, self.effort.share(_WORK) // (entries + 100 * len(self.costs)))
+        goes_on = True
         for _ in range(_ROUNDS):
-            if self._done or not self._round(nodes):
+            # In this order: a round that ends by the time limit is said to be interrupted.
+            if self._done or not goes_on:
                 return
-            self.counters["rounds"] += 1
+            goes_on = self._round(nodes)
+            self.counters["rounds"] += goes_on
 
     def spill(self, known: tuple[Ints, Ints] | None = None) -> None:
         """Search for a packing from the cheapest memory of every buffer, and from a ``known``
@@ -349,8 +352,7 @@ class _Task:
         if excess.any():
             return excess
         self._keep(memory, offsets)
-        if not self._done:
-            self.spill((memory, offsets))
+        self.spill((memory, offsets))
         return True
 
     def _packing(self, chosen: Ints) -> tuple[Ints, Ints, Ints]:
