@@ -204,6 +204,11 @@ def test_pins_of_aliases_at_an_offset_agree():
     odd = buffers_of("a 0 4 40 alignment=16, b 0 4 8 offset=50")
     with pytest.raises(AllocationError, match="'a' must share is pinned to 18, not a multiple of"):
         lm.allocate(odd, aliases=((0, (1, 32)),))
+    met = buffers_of("a 0 3 4 offset=0, b 0 3 4, c 0 3 4 offset=4")
+    with pytest.raises(AllocationError, match="'c' and buffer 'a' are pinned to addresses that"):
+        lm.allocate(met, aliases=((0, (1, 4)),))
+    with pytest.raises(AllocationError, match="'a' and a reserved range are pinned to addresses"):
+        lm.allocate(met[:2], aliases=((0, (1, 4)),), reserved=((5, 6),))
 
 
 class Whole:
