@@ -231,6 +231,20 @@ def test_an_interrupt_at_any_packing_ends_the_search_with_a_packing(where, monke
         assert all(args[5].passed() for args in calls[1:])
 
 
+def test_an_assignment_that_the_memory_without_a_limit_cannot_pack_is_not_taken(monkeypatch):
+    """A strategy may find nothing within its budget."""
+    solve = allocate.solve
+
+    def unlucky(part, capacity, *options):
+        answer = solve(part, capacity, *options)
+        failed = capacity is None and len(part)
+        return replace(answer, offsets=None, peak=None) if failed else answer
+
+    monkeypatch.setattr(allocate, "solve", unlucky)
+    answer = lm.allocate_banks(*CROWDED)
+    assert (answer.status, answer.memory) == ("unknown", None)
+
+
 def test_a_round_that_a_time_limit_ends_is_interrupted(monkeypatch):
     def ended(task, nodes):
         task.deadline = Deadline.within(0.0)

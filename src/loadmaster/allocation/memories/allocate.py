@@ -349,24 +349,27 @@ class _Task:
         """Pack an assignment, fill what it leaves empty, and return True; or return by how much it
         exceeds the memories."""
         memory, offsets, excess = self._packing(chosen)
-        if excess.any():
+        if (memory == FREE).any():
             return excess
         self._keep(memory, offsets)
         self.spill((memory, offsets))
         return True
 
     def _packing(self, chosen: Ints) -> tuple[Ints, Ints, Ints]:
-        """Pack an assignment: return memory and offset of every buffer, and 0 for each memory that
-        has a limit. If not all fit into one, those beyond its capacity are `FREE` in a packing of
-        all, whose excess is returned, at most a share of the room."""
+        """Pack an assignment: return memory and offset of every buffer, `FREE` for those that do
+        not fit, and bytes for each memory that has a limit. If a memory cannot be packed, what lies
+        beyond its capacity in a packing of all does not fit, and the bytes are the excess of that
+        packing, at most a share of the room; 0 for others."""
         memory, offsets = np.full((2, len(chosen)), FREE, dtype=np.int64)
-        excess = dict.fromkeys(self.relaxation.room, 0)
+        rooms = self.relaxation.room
+        excess = dict.fromkeys(rooms, 0)
         for at, bank in enumerate(self.banks):
             members = np.flatnonzero(chosen == at)
             answer = self._pack(at, members, bank.capacity)
             if answer.offsets is None:
-                answer, room = self._pack(at, members, None), self.relaxation.room.get(at, 0)
-                excess[at] = max(1, min((answer.peak or 0) - room, room // _STEP))
+                answer = self._pack(at, members, None)
+                if at in rooms:
+                    excess[at] = min((answer.peak or 0) - rooms[at], rooms[at] // _STEP)
             if answer.offsets is not None:
                 end = answer.offsets + self.problem.size[members]
                 fits = end <= (np.inf if bank.capacity is None else bank.capacity)
