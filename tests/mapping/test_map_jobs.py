@@ -231,10 +231,13 @@ def test_an_interrupt_between_two_searches_keeps_the_best_so_far(find, monkeypat
             signal.raise_signal(signal.SIGINT)
         return group_bound(group)
 
+    start = warm_start_of(map_jobs(jobs(60), 1e9, group_size=20).rows())
+    kept = map_jobs(jobs(60), 1e9, group_size=20, warm_start=start, samples=1).makespan
     monkeypatch.setattr(search_groups, "group_bound", bound)
-    found = find(jobs(60), 1e9, group_size=20)
+    found = find(jobs(60), 1e9, group_size=20, warm_start=start)
     assert [mapping.group.max() for mapping in np.ravel(found)][-1] == 2
     assert any(mapping.interrupted for mapping in np.ravel(found))
+    assert min(mapping.makespan for mapping in np.ravel(found)) <= kept
 
 
 @pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])

@@ -238,7 +238,7 @@ def queues_of(core: NDArray[np.integer], order: NDArray[np.integer], cores: int)
     jobs = len(core)
     entries = np.append(order, np.full(cores, jobs))
     owner = np.append(core[order], np.arange(cores))
-    return entries[np.argsort(owner, kind="stable")].astype(np.int32)[None, :]
+    return entries[np.argsort(owner, kind="stable")].astype(np.int32)[None]
 
 
 def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:

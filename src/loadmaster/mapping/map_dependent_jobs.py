@@ -298,15 +298,12 @@ def map_dependent_jobs(
         deadline=deadline.part(1 / 2),
         progress=part_of(report, "mapping", 0, 2),
     )
-    run_search(independent, auto.STRATEGY, deadline)
+    stopped = run_search(independent, auto.STRATEGY, deadline)
     # No less than jobs take that do not wait, and than the longest chain.
     bound = independent.bound.raised(group, problem.longest_path(), "longest chain of jobs")
     independent.bound = bound
-    report = part_of(report, "mapping", 1, 2)
-    # After Ctrl-C it ends at once.
-    improvements, evaluations, interrupted = _search(
-        problem, independent, budgets[1], deadline, report
-    )
+    left, report = 0 if stopped else budgets[1], part_of(report, "mapping", 1, 2)
+    improvements, evaluations, interrupted = _search(problem, independent, left, deadline, report)
     best = improvements[-1][1]
     late, _, makespan = best.value
     queues = queues_of(best.core, np.argsort(best.start, kind="stable"), group.cores)
@@ -320,7 +317,7 @@ def map_dependent_jobs(
         bound,
         independent.taken + evaluations,
         tuple((independent.taken + number, found.value[1]) for number, found in improvements),
-        interrupted,
+        interrupted or stopped,
     )
     found = assemble(analysis, objective, options, [mapped], watch)
     # The bounds do not know whether other schedules are less late.

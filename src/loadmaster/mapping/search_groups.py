@@ -103,12 +103,13 @@ def run_search(
     ``deadline``; return whether Ctrl-C ended it. There is a mapping in any case."""
     stopped = False
     try:
-        with deferred_interrupts() as interrupts, interrupts.breakable():
+        with deferred_interrupts() as interrupts:
             if first is not None:
                 search.offer(first)
-            if not search.done:
-                strategy.run(search)
-            search.tighten(deadline)
+            with interrupts.breakable():
+                if not search.done:
+                    strategy.run(search)
+                search.tighten(deadline)
     except KeyboardInterrupt:
         search.interrupted = stopped = True
     if search.queues is None:

@@ -53,7 +53,7 @@ _CELLS, _MOST_ENTRIES = 2_000_000, 20_000_000
 _ROUNDS = 40
 """Most solutions of the program with further cuts."""
 _WORK = 5_000_000
-"""Budget of the branch and bound that proves optimality, in entries x nodes."""
+"""Budget of each branch and bound, of HiGHS and of the proof of optimality, in entries x nodes."""
 _PACKINGS = 10
 """Packings that share the usual budget of one."""
 _STEP = 24

@@ -82,7 +82,8 @@ class AssignmentProgram:
             self._add_cuts(cuts)
 
     def integer(self, nodes: int) -> Ints | None:
-        """Solve the integer program; return its assignment, which has to be checked, or None."""
+        """Solve the integer program within ``nodes`` of HiGHS's branch and bound; return its
+        assignment, which has to be checked, or None."""
         columns = self._column[self._pairs]
         self._program.bound_columns(columns, 0.0, 1.0)
         solved = self._program.solve(self._deadline, columns, nodes=nodes)

@@ -48,7 +48,7 @@ def anneal(search: MappingSearch, starts: Sequence[Queues]) -> None:
     queues = best = np.concatenate(
         [*(starts[i % len(starts)] for i in range(walks - 1)), search.queues]
     )
-    score = least = np.array([search.value(row[None, :]) for row in queues])
+    score = least = np.array([search.value(row[None]) for row in queues])
     begin = np.geomspace(_HOT, _WARM, walks)
     near = np.geomspace(_NEAR, _FAR, walks)
     begun, stream, apart = search.budget_spent, search.taken, True
@@ -92,7 +92,7 @@ def anneal(search: MappingSearch, starts: Sequence[Queues]) -> None:
 
 def _best_of(search: MappingSearch, walks: Queues, scores: Floats) -> tuple[Queues, float]:
     """The best mapping of the walks, in its own order or a paced order, with its score."""
-    best: Queues = walks[int(scores.argmin())][None, :]
+    best: Queues = walks[int(scores.argmin())][None]
     least = float(scores.min())
     for walk in walks[: search.left]:
         queues = paced(search.group, core_and_position(walk, search.group.cores)[0])

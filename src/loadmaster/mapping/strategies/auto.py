@@ -43,7 +43,7 @@ def run(search: MappingSearch) -> None:
         starts.append((np.where(group.allowed, group.energy, np.inf).argmin(axis=1), mixed))
     tried = [queues_of(*start, group.cores) for start in starts]
     if (genome := search.warm_start) is not None:
-        tried.append(group.decode(genome[0][None, :], genome[1][None, :]))
+        tried.append(group.decode(genome[0][None], genome[1][None]))
     scored: list[tuple[float, Queues]] = []
     for queues in tried:
         scored.append((search.offer(queues), queues))

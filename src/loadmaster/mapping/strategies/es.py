@@ -19,7 +19,7 @@ def run(search: MappingSearch) -> None:
     generator = np.random.default_rng(search.seed)
     size = dimensions(search)
     parent = generator.random(size)
-    best, step = float(values(search, parent[None, :])[0]), 0.3
+    best, step = float(values(search, parent[None])[0]), 0.3
     while not search.done:
         children = mirrored(parent + step * generator.standard_normal((_OFFSPRING, size)))
         scores = values(search, children)

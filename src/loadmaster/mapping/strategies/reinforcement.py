@@ -94,7 +94,7 @@ def _environment(search: MappingSearch, gymnasium: Any) -> Any:
         def _reward(self) -> float:
             """Return the negative score of the mapping relative to the bound; stop if the search is
             over."""
-            score = float(search.scores(self.core[None, :], self.priority[None, :])[0])
+            score = float(search.scores(self.core[None], self.priority[None])[0])
             if search.done:
                 raise _Stop
             return -score / (search.bound.score or 1.0)
